@@ -1,4 +1,4 @@
-//! Compiles the .proto files in Rust, so that no protoc has to be installed.
+//! Compiles the .proto files in Rust, so that no installed protoc is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=portolan");

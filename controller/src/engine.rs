@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use portolan_planner::model::{Event, Moment};
+use portolan_planner::model::{Event, Moment, ObjectId};
 use portolan_planner::{Reason, Update};
 use tracing::field::display;
 use tracing::{info, info_span, warn};
@@ -23,9 +23,9 @@ use tracing::{info, info_span, warn};
 pub use cluster::ClusterSource;
 pub use manifests::ManifestSource;
 
-use crate::changes::{Came, Change, Changes, SPANS};
+use crate::cause::Came;
+use crate::changes::{Change, Changes, SPANS};
 use crate::known::Shared;
-use crate::object::ObjectId;
 use crate::store::Store;
 use journal::Journal;
 use plans_dir::PlansDir;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use portolan_planner::Planner;
-
-use crate::manifests::ObjectId;
+use portolan_planner::model::ObjectId;
 
 /// The cluster and the plans made from it.
 #[derive(Debug, Default)]

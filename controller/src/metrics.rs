@@ -17,8 +17,8 @@ use prometheus_client::registry::Registry;
 use crate::board::Board;
 use crate::changes::Figures;
 use crate::known::Shared;
+use crate::refusal::Reason;
 use crate::store::Store;
-use crate::trust::Reason;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReason {

@@ -1,4 +1,4 @@
-//! The stream as an agent sees it, message by message, over a real socket.
+//! The stream from an agent's point of view, message by message, over a real socket.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +45,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 
-/// Longer than anything takes; a wait that ends here is a failure.
+/// Timeout of every wait; reaching it is a failure.
 const LIMIT: Duration = Duration::from_secs(20);
 
 const NODE: &str = "apiVersion: v1
@@ -61,7 +61,7 @@ fn service(number: usize) -> String {
     )
 }
 
-/// A controller on a folder of manifests that is looked at when the test says so.
+/// A controller with a folder of manifests, which it reads when the test requests it.
 struct Controller {
     folder: TempDir,
     engine: ManifestSource,
@@ -78,7 +78,7 @@ impl Controller {
         controller
     }
 
-    /// One that has not read anything yet.
+    /// A controller that has not read anything yet.
     async fn silent() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let manifests = folder.path().join("manifests");
@@ -112,7 +112,7 @@ impl Controller {
         self.folder.path().join("manifests")
     }
 
-    /// Puts a node and so many Services into the folder, and looks until they are published.
+    /// Writes a node and `services` Services into the folder and reads until they are published.
     fn publish(&mut self, node: &str, services: usize) {
         let mut text = node.to_owned();
         for number in 0..services {
@@ -134,13 +134,13 @@ fn replace(path: &Path, text: &str) {
     std::fs::rename(fresh, path).unwrap();
 }
 
-/// An agent that says only what the test tells it to.
+/// An agent that sends only what the test requests.
 struct Agent {
     answers: mpsc::Sender<wire::AgentMessage>,
     messages: Streaming<wire::PlanMessage>,
 }
 
-/// A batch as it arrived.
+/// A received batch.
 #[derive(Debug, Default)]
 struct Batch {
     number: u64,
@@ -148,7 +148,7 @@ struct Batch {
     upserts: Vec<(String, Vec<u8>)>,
     removals: Vec<String>,
     patches: Vec<wire::Patch>,
-    /// The buckets that it replaces.
+    /// The replaced buckets.
     buckets: Vec<u8>,
     watermark: Option<wire::Watermark>,
     hash: PlanHash,
@@ -188,7 +188,7 @@ impl Agent {
         Self::connect_with(controller, node, version, Vec::new()).await
     }
 
-    /// One that holds a plan with this hash.
+    /// A Hello of an agent that holds a plan with this hash.
     async fn connect_with(
         controller: &Controller,
         node: &str,
@@ -262,7 +262,7 @@ impl Agent {
         self.answers.send(message(Answer::Ack(ack))).await.unwrap();
     }
 
-    /// Why the stream ended.
+    /// The status with which the stream ended.
     async fn end(&mut self) -> Status {
         loop {
             if let Err(status) = self.message().await {
@@ -306,7 +306,7 @@ async fn a_snapshot_adds_up_to_its_hash_and_a_delta_is_what_changed() {
     );
 }
 
-/// A controller that starts is found by its agents before it has read anything.
+/// A starting controller accepts agents before it has read anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_is_up_to_date_is_sent_nothing_also_when_it_came_first() {
     let controller = Controller::start(2).await;
@@ -324,7 +324,7 @@ async fn an_agent_that_is_up_to_date_is_sent_nothing_also_when_it_came_first() {
     assert_eq!(first.hash, held);
 }
 
-/// I-2: the agent asks for the whole plan when a batch did not lead to the announced one.
+/// I-2: the agent requests the whole plan if a batch did not lead to the announced hash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_delta_is_followed_by_the_whole_plan() {
     let mut controller = Controller::start(2).await;
@@ -338,7 +338,7 @@ async fn a_refused_delta_is_followed_by_the_whole_plan() {
     let whole = agent.batch().await;
     assert!(whole.snapshot);
     assert_eq!((sum(&whole), whole.hash), (delta.hash, delta.hash));
-    // The same bytes would be refused for ever.
+    // The same bytes would be rejected for ever.
     agent.ack(whole.number, true).await;
     assert_eq!(agent.end().await.code(), tonic::Code::DataLoss);
 }
@@ -371,13 +371,13 @@ async fn an_agent_whose_node_is_not_there_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_that_break_the_protocol_are_told_how() {
+async fn agents_that_break_the_protocol_get_the_reason() {
     let controller = Controller::start(1).await;
     let mut older = Agent::connect(&controller, "node-a", OLDEST_WIRE_VERSION - 1).await;
     let status = older.end().await;
     assert_eq!(
         status.message(),
-        "the agent speaks wire version 0, this controller needs at least 1: upgrade the agent"
+        "the agent uses wire version 0, but this controller needs at least 1: upgrade the agent"
     );
     let mut hasty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let first = hasty.batch().await;
@@ -392,6 +392,6 @@ async fn agents_that_break_the_protocol_are_told_how() {
     chatty.ack(first.number, false).await;
     assert_eq!(
         chatty.end().await.message(),
-        "an answer came without a batch to answer"
+        "received an answer without a batch"
     );
 }

@@ -1,5 +1,5 @@
-//! Laws of the store: whatever an agent holds, and whatever is published while it is served, what it is
-//! sent leads it to the plan that its node has.
+//! Properties of the store: for any plan that an agent holds, and any updates while it is served, the batches lead to
+//! the plan of its node.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,37 +24,37 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use smallvec::smallvec;
 
-/// The nodes that there are at times; plans of the first few are followed.
+/// The possible nodes; the plans of the first few are followed.
 const NODES: [&str; 4] = ["n0", "n1", "n2", "n3"];
 const FOLLOWED: usize = 3;
 const ZONES: [&str; 2] = ["east", "west"];
 const SERVICES: u8 = 6;
 
-/// How a Service is planned.
+/// A generated plan of a Service.
 #[derive(Debug, Clone)]
 struct Shape {
     scope: ScopeKind,
-    /// Nodes whose head names their own list.
+    /// Nodes whose head refers to their own list.
     own: Vec<usize>,
     /// Nodes with endpoints.
     homes: Vec<usize>,
-    /// A number for each list, which decides what it holds.
+    /// A seed for the contents of each list.
     seed: u16,
     /// Whether its lists are long enough for patches.
     large: bool,
     critical: bool,
 }
 
-/// What happens.
+/// A step of a test.
 #[derive(Debug, Clone)]
 enum Step {
     Service(u8, Option<Shape>),
     Node(usize, Option<Option<usize>>),
-    /// The agent of a node is served to the end.
+    /// The agent of a node receives its whole batch.
     Served(usize),
-    /// It is sent pieces of so many bytes, but not the end of the batch.
+    /// It receives a number of chunks of some bytes each, but not the end of the batch.
     Pieces(usize, usize, u8),
-    /// It comes back with what it holds.
+    /// It reconnects with the plan it holds.
     Returns(usize),
 }
 
@@ -133,7 +133,7 @@ fn head(scope: ScopeKind, critical: bool) -> Arc<Head> {
     })
 }
 
-/// Many backends of which few depend on the seed, or few of which all do.
+/// Many backends of which few depend on the seed, or few that all do.
 fn backends(seed: u16, large: bool) -> impl Iterator<Item = Backend> {
     let [high, low] = seed.to_be_bytes();
     let fixed = (0..if large { 400u16 } else { 0 }).map(|number| {
@@ -192,7 +192,7 @@ fn planned(id: &ServiceId, shape: &Shape) -> PlannedService {
     }
 }
 
-/// An agent that remembers its plan as agents do.
+/// An agent that stores its plan as real agents do.
 #[derive(Debug)]
 struct Agent {
     node: &'static str,
@@ -211,7 +211,7 @@ impl Agent {
         }
     }
 
-    /// Takes one piece; false once there is no more.
+    /// Receives one chunk; false if there is none left.
     fn take(&mut self, store: &Store, bytes: usize) -> bool {
         let Some((mut walk, mut staged)) = self.open.take().or_else(|| {
             let walk = store.begin(self.node, self.held.clone())?;
@@ -268,7 +268,7 @@ fn publish(store: &Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Nodes of a zone and of different ones, that a Service names or not.
+    /// Nodes of one zone and of several, named by a Service or not.
     #[test]
     fn every_way_leads_to_the_plan_of_the_node(steps in vec(step(), 1..50)) {
         let store = Store::default();
@@ -298,19 +298,19 @@ proptest! {
         }
         for agent in &mut agents {
             while agent.take(&store, 1000) {}
-            // What was open at the end was of an older version.
+            // The incomplete batch was of an older version.
             while agent.take(&store, 1000) {}
             if let Some(wanted) = store.plan(agent.node) {
                 prop_assert_eq!(&agent.plan, &wanted);
                 let said = Held::Said(wanted.hash(), Some(wanted.bucket_hashes()));
                 let walk = store.begin(agent.node, said).unwrap();
-                prop_assert!(walk.is_done(), "who has all of it is sent nothing");
+                prop_assert!(walk.is_done(), "an up-to-date agent is sent nothing");
             }
         }
     }
 }
 
-/// One of 400 backends costs what it is, not the list.
+/// The cost of a change to one of 400 backends is that of the backend, not of the list.
 #[test]
 fn a_change_of_a_large_list_costs_the_change() {
     let shape = |seed| Shape {
@@ -336,7 +336,7 @@ fn a_change_of_a_large_list_costs_the_change() {
     assert!(sizes[0] > 1600 && sizes[1] < 120, "{sizes:?}");
 }
 
-/// What comes back to a controller that was started anew costs what changed meanwhile.
+/// Reconnecting to a restarted controller costs only the changes since.
 #[test]
 fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
     let shape = |seed| Shape {

@@ -1,4 +1,4 @@
-//! The defaults, written out.
+//! The default settings, spelled out.
 
 use crate::{
     CaptureSpec, ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec,
@@ -22,7 +22,7 @@ impl ConntrackSpec {
 }
 
 impl SettingsSpec {
-    /// What an empty object means, with every field that has a default filled in.
+    /// The meaning of an empty object: every field that has a default is filled in.
     pub fn written_out() -> Self {
         let text = |text: &str| Some(text.to_owned());
         let listen = |address, port| {

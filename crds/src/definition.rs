@@ -1,8 +1,7 @@
-//! The definitions as they are installed: YAML for the chart. Pure.
+//! The CustomResourceDefinitions as the chart installs them, in YAML. Pure.
 //!
-//! They are the derived ones, made stricter where the derive cannot be: a `null` is as good as a
-//! field that is left out, so that rules need not tell them apart, and number formats are those
-//! that the API server knows.
+//! They are the derived ones with changes that the derive does not support: `null` is not accepted, so that rules
+//! need not distinguish it from an omitted field, and number formats are those that the API server knows.
 
 use kube::CustomResourceExt as _;
 use serde_json::Value;
@@ -10,16 +9,16 @@ use thiserror::Error;
 
 use crate::{ProxyConfig, ProxyPlan, ProxyPlanSlice};
 
-/// A definition for the API server.
+/// A CustomResourceDefinition and its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definition {
-    /// The name of its file in the chart.
+    /// Its file name in the chart.
     pub file: &'static str,
     /// The CustomResourceDefinition.
     pub object: Value,
 }
 
-/// A definition cannot be written.
+/// A definition cannot be serialized.
 #[derive(Debug, Error)]
 #[error("write the definition {file}: {reason}")]
 pub struct DefinitionError {
@@ -30,7 +29,7 @@ pub struct DefinitionError {
 /// The definitions of all three kinds.
 ///
 /// # Errors
-/// [`DefinitionError`] when a derived one cannot be written as JSON.
+/// [`DefinitionError`] if a derived definition cannot be serialized as JSON.
 pub fn definitions() -> Result<[Definition; 3], DefinitionError> {
     Ok([
         definition("proxyplans.yaml", ProxyPlan::crd())?,
@@ -61,14 +60,14 @@ fn definition(
     Ok(Definition { file, object })
 }
 
-/// Makes a schema, and all below it, one that the API server takes without a warning.
+/// Changes a schema and all nested ones so that the API server accepts them without warnings.
 fn tighten(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else {
         return;
     };
     fields.remove("nullable");
     if let Some(Value::String(text)) = fields.get_mut("description") {
-        // Line breaks of the source are none of the reader's business; paragraphs are.
+        // Line breaks of the source have no meaning for readers; paragraphs do.
         let paragraphs = text.split("\n\n").map(|text| text.replace('\n', " "));
         *text = paragraphs.collect::<Vec<_>>().join("\n\n");
     }
@@ -83,7 +82,7 @@ fn tighten(schema: &mut Value) {
         }
     }
     for bound in ["minimum", "maximum"] {
-        // A whole number reads better without its ".0".
+        // Whole numbers without ".0".
         if let Some(number) = fields.get_mut(bound)
             && let Some(whole) = number.as_f64().and_then(whole)
         {
@@ -103,10 +102,10 @@ fn whole(number: f64) -> Option<i64> {
 }
 
 impl Definition {
-    /// The text of its file: YAML that says where it comes from.
+    /// The content of its file: YAML, with a header that names the source.
     ///
     /// # Errors
-    /// [`DefinitionError`] when a value has no form in YAML.
+    /// [`DefinitionError`] if a value has no representation in YAML.
     pub fn yaml(&self) -> Result<String, DefinitionError> {
         let text = serde_saphyr::to_string(&self.object).map_err(|error| DefinitionError {
             file: self.file,

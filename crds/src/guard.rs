@@ -1,4 +1,4 @@
-//! `spec.guard` and `status.guard`: endpoints that vanish in mass.
+//! `spec.guard` and `status.guard`: the guard against mass loss of endpoints.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -6,74 +6,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::{limit, schema};
 
-/// What is done when ready endpoints vanish from EndpointSlices in mass while their Services are there and their
-/// Nodes are Ready: a broken controller or an emptied store, rather than pods that ended in order. Endpoints
-/// that are not ready any more, and new ones, reach nodes meanwhile.
+/// The reaction to a mass loss of ready endpoints from EndpointSlices, while their Services exist and their Nodes are
+/// Ready. This indicates a broken controller or an emptied store, not pods that terminated in order. Endpoints that
+/// became unready and new endpoints still reach nodes during a loss.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::guard_rules()))]
 pub struct GuardSpec {
-    /// Report: an event, a metric and `status.guard` tell of it. Hold: as well, and nodes keep the endpoints until the
-    /// annotation `proxy.portolan.dev/approve` of this object names `status.guard.id`, until `releaseAfter` is over, or
-    /// until they, or others with their addresses, are seen again. Controllers that start meanwhile make no plans.
-    /// Default: Report.
+    /// Report: an event, a metric and `status.guard` report the loss. Hold: additionally, nodes keep the endpoints
+    /// until the annotation `proxy.portolan.dev/approve` of this object contains `status.guard.id`, until
+    /// `releaseAfter` has passed, or until the endpoints, or others with their addresses, return. Controllers that
+    /// start during a hold make no plans. Default: Report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<GuardMode>")]
     pub mode: Option<GuardMode>,
-    /// More of the ready endpoints than this, in a hundred, 1 to 99, is too much. Default: 50.
+    /// A loss begins when more than this percentage of the ready endpoints vanishes, 1 to 99. Default: 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 99))]
     pub max_endpoint_loss_percent: Option<u32>,
-    /// Clusters with fewer ready endpoints than this are not judged, 1 to 1000000: a share of a few says little.
-    /// Default: 200.
+    /// Clusters with fewer ready endpoints than this are not guarded, 1 to 1000000: a percentage of a few endpoints
+    /// is not significant. Default: 200.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     pub min_endpoints: Option<u32>,
-    /// Within this time, 1s to 1h. Default: `1m`.
+    /// The time window in which losses are counted, 1s to 1h. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub window: Option<String>,
-    /// How long it is held, or told of, at most, from 1s. Default: `30m`.
+    /// The longest time that a loss is held or reported, from 1s. Default: `30m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub release_after: Option<String>,
 }
 
-/// What is done about endpoints that vanish in mass.
+/// The reaction to a mass loss of endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum GuardMode {
-    /// It is told.
+    /// The loss is reported.
     #[default]
     Report,
-    /// It is told, and nodes keep the endpoints.
+    /// The loss is reported, and nodes keep the endpoints.
     Hold,
 }
 
-/// Endpoints that vanished in mass; absent while there is no such thing. Controllers write it, and all of them
-/// hold the endpoints by it; do not edit it.
+/// A mass loss of endpoints; absent if there is none. Controllers write it, and all of them hold the endpoints
+/// according to it; do not edit it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuardStatus {
-    /// Its name. To let the endpoints go: `kubectl annotate proxyconfig default --overwrite
+    /// Identifies the loss. To release the endpoints: `kubectl annotate proxyconfig default --overwrite
     /// proxy.portolan.dev/approve=ID`.
     #[schemars(length(max = limit::LABEL))]
     pub id: String,
-    /// Hold: nodes have the endpoints still. Report: they have not.
+    /// Hold: nodes still have the endpoints. Report: nodes have removed them.
     #[schemars(schema_with = "schema::choice::<GuardMode>")]
     pub mode: GuardMode,
-    /// When it was noticed.
+    /// When the loss was detected.
     #[schemars(schema_with = "schema::moment")]
     pub since: Time,
-    /// When it ends by itself.
+    /// When the loss ends without an approval.
     #[schemars(schema_with = "schema::moment")]
     pub release_time: Time,
-    /// Endpoints that vanished, and were not seen again.
+    /// Endpoints that vanished and have not returned.
     #[schemars(range(min = 0))]
     pub lost_endpoints: u32,
-    /// Ready endpoints of the cluster, those included.
+    /// Ready endpoints of the cluster, including the lost ones.
     #[schemars(range(min = 0))]
     pub ready_endpoints: u32,
-    /// The same in words, and what to do next.
+    /// A summary for users, with the next step.
     #[schemars(length(max = limit::SENTENCE))]
     pub message: String,
 }

@@ -1,7 +1,7 @@
 //! The custom resources of proxy.portolan.dev: what users write and read with kubectl.
 //!
-//! Types, and their definitions for the API server. What a value means, and whether it is allowed,
-//! is decided where it is read; the rules in the schemas only say it earlier.
+//! Contains the types and their CustomResourceDefinitions. The code that reads an object decides what a value means
+//! and whether it is valid; the rules in the schemas only report errors earlier.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -1,7 +1,7 @@
-//! ProxyConfig: what the operator asks for, and what became of it.
+//! ProxyConfig: the settings by the operator, and their status.
 #![allow(
     clippy::duplicated_attributes,
-    reason = "columns of a table have some words in common"
+    reason = "columns of a table share attributes"
 )]
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -14,7 +14,7 @@ use crate::{
     schema,
 };
 
-/// What is asked for. Everything may be left out: an empty spec means the defaults.
+/// The desired configuration. All fields are optional: an empty spec means the defaults.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -25,13 +25,13 @@ use crate::{
     plural = "proxyconfigs",
     status = "ProxyConfigStatus",
     derive = "PartialEq",
-    doc = "Configures Portolan for the whole cluster. There is one, named `default`; the controller creates it with an empty spec where it is missing. Operators write `spec`, the controller writes `status`: look there at the condition Accepted and at `warnings` after a change.",
+    doc = "Configures Portolan for the whole cluster. There is one, named `default`; the controller creates it with an empty spec if it is missing. Operators write `spec`, the controller writes `status`. After a change, check the condition Accepted and `warnings` in the status.",
     validation = Rule::new("self.metadata.name == 'default'").message("there is one ProxyConfig, and its name is default: write `name: default`"),
     printcolumn(
         name = "Accepted",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Accepted\")].status",
-        description = "Whether the controller uses this spec. If not, the message of the condition says which field is wrong."
+        description = "Whether the controller uses this spec. If not, the message of the condition names the wrong field."
     ),
     printcolumn(
         name = "Nodes",
@@ -43,7 +43,7 @@ use crate::{
         name = "Services",
         type_ = "integer",
         json_path = ".status.counts.services",
-        description = "Services that are served."
+        description = "Services that this proxy serves."
     ),
     printcolumn(
         name = "Warnings",
@@ -55,36 +55,36 @@ use crate::{
         name = "Revision",
         type_ = "string",
         json_path = ".status.rollout.currentRevision",
-        description = "The settings of nodes that no change has reached."
+        description = "The revision of nodes that the current change has not reached."
     ),
     printcolumn(
         name = "Rollout",
         type_ = "string",
         json_path = ".status.rollout.phase",
-        description = "How far a change of the settings is."
+        description = "The phase of the rollout of a change."
     ),
     printcolumn(
         name = "Wave",
         type_ = "string",
         json_path = ".status.rollout.wave",
-        description = "The nodes that are given it at present."
+        description = "The wave that currently receives the change."
     ),
     printcolumn(
         name = "Guard",
         type_ = "string",
         json_path = ".status.guard.mode",
-        description = "Hold or Report while endpoints have vanished in mass; .status.guard says more."
+        description = "Hold or Report during a mass loss of endpoints; see .status.guard."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyConfigSpec {
-    /// What nodes do. A field that is left out keeps its default. A change needs no restart; it reaches
-    /// nodes in waves if there is `spec.rollout`, be it empty, and all of them within seconds if not.
+    /// Settings of all nodes. Omitted fields keep their defaults. A change needs no restart. It reaches nodes in
+    /// waves if `spec.rollout` is set, even to `{}`; otherwise it reaches all nodes within seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<SettingsSpec>,
-    /// Other settings for some nodes, by their labels. They are taken in order: of several that name a
-    /// node, a later one wins. A change takes the same way as one of `spec.settings`.
+    /// Other settings for some nodes, selected by labels. They are applied in order: if several select a node, the
+    /// last one wins. A change is rolled out like one of `spec.settings`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = limit::OVERRIDES),
@@ -92,32 +92,31 @@ pub struct ProxyConfigSpec {
     )]
     pub overrides: Option<Vec<OverrideSpec>>,
     /// How a change of `spec.settings`, of `spec.overrides` or of agents (by `helm upgrade`) reaches nodes. An empty
-    /// one (`rollout: {}`) means waves with the defaults; without it, all nodes have a change at once, and agents as
-    /// their DaemonSet's update strategy says.
+    /// object (`rollout: {}`) means waves with the defaults. If omitted, all nodes get a change at once, and agents
+    /// are replaced by the update strategy of their DaemonSet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutSpec>,
-    /// What is done when endpoints vanish in mass. Without it, that is told (`guard: {mode: Report}`).
+    /// The reaction to a mass loss of endpoints. If omitted, a loss is reported (`guard: {mode: Report}`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardSpec>,
-    /// What the controller writes into ProxyPlans and ProxyPlanSlices, and how fast. Nodes do not
-    /// read these objects: they are for people, tools and audits.
+    /// What the controller writes to ProxyPlans and ProxyPlanSlices, and how fast. Nodes do not read these objects;
+    /// they are for users, tools and audits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish: Option<PublishSpec>,
 }
 
-/// What the controller writes for reading with kubectl.
+/// What the controller publishes for kubectl.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PublishSpec {
-    /// Whether the parts of plans that nodes share are written as ProxyPlanSlices. Auto: in clusters
-    /// of up to 2000 Services. Always: whatever the size; 10000 Services of 15 endpoints are
-    /// about 10 MB in the API server's store. Never: existing ones are deleted. Default: Auto.
+    /// Whether the parts of plans that nodes share are written as ProxyPlanSlices. Auto: in clusters of up to 2000
+    /// Services. Always: in clusters of any size; 10000 Services with 15 endpoints each take about 10 MB in etcd.
+    /// Never: existing ones are deleted. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<SharedSlices>")]
     pub shared: Option<SharedSlices>,
-    /// Writes to the API server per second, of plans, slices and statuses together, 1 to 1000. More
-    /// shows changes sooner in large clusters; it has no effect on how fast nodes are programmed.
-    /// Default: 50.
+    /// Writes to the API server per second, of plans, slices and statuses together, 1 to 1000. A higher rate
+    /// publishes changes sooner in large clusters; it does not affect how fast nodes are programmed. Default: 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1000))]
     pub writes_per_second: Option<u32>,
@@ -126,57 +125,56 @@ pub struct PublishSpec {
 /// Whether ProxyPlanSlices of the cluster and its zones are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SharedSlices {
-    /// In clusters of a size that can be read with plain kubectl.
+    /// In clusters that are small enough to be read with plain kubectl.
     #[default]
     Auto,
-    /// Whatever the size.
+    /// In clusters of any size.
     Always,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// What became of the spec, and what is wrong in the cluster's objects. The controller writes it.
+/// The state of the spec, and warnings about objects of the cluster. The controller writes it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyConfigStatus {
-    /// The metadata.generation of the spec that `conditions` are about. Lower than the object's own:
-    /// the controller has not read the newest spec yet.
+    /// The metadata.generation of the spec that `conditions` describe. If it is lower than that of the object, the
+    /// controller has not read the newest spec yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub observed_generation: Option<i64>,
-    /// Accepted: the spec makes sense and is in force. While it is False, the last accepted settings
-    /// stay in force, and the message names the field to correct. PodsInRanges: endpoints have addresses by which
-    /// settings.localDetection tells them. AgentsManaged: the controller keeps the agents' DaemonSets as they should be;
-    /// where it is False, the message says what is refused or missing. OnlyServiceProxy: no node of agents has a pod of
-    /// kube-proxy. The last two are there when the chart installed Portolan.
+    /// Accepted: the spec is valid and in force. While it is False, the last accepted settings stay in force, and the
+    /// message names the field to correct. PodsInRanges: endpoints have addresses that settings.localDetection
+    /// recognizes. AgentsManaged: the controller keeps the DaemonSets of agents up to date; if it is False, the
+    /// message says what is refused or missing. OnlyServiceProxy: no node with an agent has a kube-proxy pod. The
+    /// last two exist if the chart installed Portolan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// What was ignored or looks wrong in Services, EndpointSlices and ServiceCIDRs: the first
-    /// by kind and name. `counts.warnings` says how many there are in all. Warnings about a Node
-    /// are in its ProxyPlan.
+    /// Ignored or suspicious fields in Services, EndpointSlices and ServiceCIDRs: the first 100 by kind and name.
+    /// `counts.warnings` is the total. Warnings about a Node are in its ProxyPlan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::CONFIG_WARNINGS))]
     pub warnings: Vec<Warning>,
-    /// The size of the cluster as the controller knows it.
+    /// The size of the cluster, as seen by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<ConfigCounts>,
-    /// How far settings are. The controllers serve nodes by it.
+    /// The state of the rollout. Controllers serve settings to nodes according to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutStatus>,
-    /// Endpoints that vanished in mass, while they are held or told of.
+    /// A mass loss of endpoints, while it is held or reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardStatus>,
 }
 
-/// The size of the cluster as the controller knows it.
+/// The size of the cluster, as seen by the controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigCounts {
     /// Nodes that have a plan.
     pub nodes: u32,
-    /// Services that are served: those with a cluster IP that belong to this proxy.
+    /// Services that this proxy serves: those with a cluster IP and a matching service-proxy-name label.
     pub services: u32,
-    /// Warnings in all, those of `warnings` included.
+    /// Total number of warnings, including those in `warnings`.
     pub warnings: u32,
 }

@@ -1,7 +1,7 @@
-//! ProxyPlan: what is particular to one node.
+//! ProxyPlan: the part of the plan that is specific to one node.
 #![allow(
     clippy::duplicated_attributes,
-    reason = "columns of a table have some words in common"
+    reason = "columns of a table share attributes"
 )]
 
 use kube::CustomResource;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
 
-/// What this node must program that other nodes do not, and how large its whole plan is.
+/// What this node must program differently from other nodes, and the size of its whole plan.
 ///
-/// What it shares with other nodes is in the ProxyPlanSlices of scope Cluster and of its zone
-/// (`kubectl get proxyplanslices`), or is printed by `portolan-controller plan` from what `kubectl get` prints.
+/// What it shares with other nodes is in the ProxyPlanSlices of scope Cluster and of its zone (`kubectl get
+/// proxyplanslices`). `portolan-controller plan` prints the whole plan from the output of `kubectl get`.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -25,12 +25,12 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
     shortname = "pp",
     status = "ProxyPlanStatus",
     derive = "PartialEq",
-    doc = "What one Node must program for Services, and whether it has. There is one for each Node, of the same name. The controller writes all of it and puts right what others change; nodes do not read it (they are told over a stream), so deleting or editing it does no harm. It is written at most every 30 s for a node, less often in large clusters: `status.heartbeatTime` tells how fresh the status is.",
+    doc = "What one Node must program for Services, and whether it has done so. Each Node has a ProxyPlan of the same name. The controller writes all of it and reverts changes by others. Nodes do not read it (controllers send plans over a stream), so deleting or editing it does no harm. It is written at most every 30 s for each node, less often in large clusters: see `status.heartbeatTime` for the age of the status.",
     printcolumn(
         name = "Zone",
         type_ = "string",
         json_path = ".spec.zone",
-        description = "The Node's zone."
+        description = "The zone of the Node."
     ),
     printcolumn(
         name = "Services",
@@ -42,25 +42,25 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
         name = "Local",
         type_ = "integer",
         json_path = ".spec.counts.localEndpoints",
-        description = "Endpoints of Services that run on the node."
+        description = "Endpoints of Services on the node."
     ),
     printcolumn(
         name = "Settings",
         type_ = "string",
         json_path = ".spec.settingsRevision",
-        description = "Which settings are in force on the node."
+        description = "The settings that are in force on the node."
     ),
     printcolumn(
         name = "Applied",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Applied\")].status",
-        description = "Whether the kernel of the node has what the node was sent last."
+        description = "Whether the kernel of the node has the plan that the node received last."
     ),
     printcolumn(
         name = "Lag",
         type_ = "string",
         json_path = ".status.lag",
-        description = "From the making of the last batch to the node's word that it is in the kernel."
+        description = "Time from the creation of the last batch to the node's report that its kernel has it."
     ),
     printcolumn(
         name = "Healthy",
@@ -76,39 +76,37 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyPlanSpec {
-    /// The Node's zone, by its label `topology.kubernetes.io/zone`; absent when it has none, and then
-    /// hints for zones are ignored on it.
+    /// The zone of the Node, from its label `topology.kubernetes.io/zone`; absent if it has none, and then zone hints
+    /// are ignored on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::LABEL))]
     pub zone: Option<String>,
-    /// Which settings are in force on the node: name and generation of the ProxyConfig, like
-    /// `default-5`, or a hash of the settings while the controller cannot tell their generation.
+    /// The settings that are in force on the node: name and generation of the ProxyConfig, such as `default-5`, or a
+    /// hash of the settings while the controller does not know their generation.
     #[schemars(length(max = limit::NAME))]
     pub settings_revision: String,
-    /// How much the node serves. Figures that only follow the rest of the cluster are brought up to
-    /// date at most every 5 minutes.
+    /// How much the node serves. Counts that only follow other parts of the cluster are updated at most every 5
+    /// minutes.
     pub counts: PlanCounts,
-    /// Services that this node serves in its own way: it has endpoints of a Service with a traffic
-    /// policy Local, or endpoints are meant for this node by a hint. At most about 100 kB: `overflow`
-    /// tells where the rest is.
+    /// Services that this node serves differently from other nodes: it has endpoints of a Service with a traffic
+    /// policy Local, or hints assign endpoints to it. At most about 100 kB; `overflow` says where the rest is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::SERVICES))]
     pub services: Vec<PlannedService>,
-    /// Health check ports (`spec.healthCheckNodePort`) of Services that have endpoints on this node.
-    /// Nodes without endpoints have the port too, and answer that they have none.
+    /// Health check ports (`spec.healthCheckNodePort`) of Services with endpoints on this node. Nodes without
+    /// endpoints open the port too, and answer 503.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::HEALTH_CHECKS))]
     pub health_checks: Vec<HealthCheck>,
-    /// What topology hints do on this node.
+    /// The effect of topology hints on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
-    /// What was ignored or looks wrong in the Node object: the first 20. `counts.warnings` says how
-    /// many there are in all. Warnings about Services and EndpointSlices are in the status of the
-    /// ProxyConfig `default`.
+    /// Ignored or suspicious fields of the Node object: the first 20. `counts.warnings` is the total. Warnings about
+    /// Services and EndpointSlices are in the status of the ProxyConfig `default`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::PLAN_WARNINGS))]
     pub warnings: Vec<Warning>,
-    /// What did not fit into this object; absent when everything did.
+    /// What did not fit into this object; absent if everything did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflow: Option<Overflow>,
 }
@@ -119,28 +117,27 @@ pub struct ProxyPlanSpec {
 pub struct PlanCounts {
     /// Services that the node serves.
     pub services: u32,
-    /// Addresses with ports on which they answer; a node port counts once.
+    /// Frontends of these Services: addresses with ports. A node port counts once.
     pub frontends: u32,
-    /// Endpoints that serve them on this node, those of each port and family counted by themselves.
+    /// Endpoints that serve them on this node, counted for each port and IP family.
     pub endpoints: u32,
     /// Endpoints of Services that run on this node, ready or not.
     pub local_endpoints: u32,
-    /// Warnings about the Node in all, those of `warnings` included.
+    /// Total number of warnings about the Node, including those in `warnings`.
     pub warnings: u32,
 }
 
-/// What topology hints do on a node.
+/// The effect of topology hints on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
-    /// Services of which this node uses only the endpoints that hints give to it or its zone.
+    /// Services for which this node uses only the endpoints that hints assign to it or its zone.
     pub hinted_services: u32,
-    /// Services that have hints which are ignored on this node, so that it uses all endpoints, and
-    /// why: the first 20.
+    /// Services whose hints are ignored on this node, so that it uses all endpoints, with the reasons: the first 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::IGNORED_HINTS))]
     pub ignored_hints: Vec<IgnoredHints>,
-    /// How many more there are.
+    /// Number of omitted entries.
     #[serde(default, skip_serializing_if = "crate::planned::is_zero")]
     pub ignored_hints_omitted: u32,
 }
@@ -149,10 +146,10 @@ pub struct Topology {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IgnoredHints {
-    /// Namespace and name of the Service, like `shop/search`.
+    /// Namespace and name of the Service, such as `shop/search`.
     #[schemars(length(max = 320))]
     pub service: String,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     #[schemars(length(max = limit::SENTENCE))]
     pub reason: String,
 }
@@ -165,9 +162,9 @@ pub struct Overflow {
     pub services: u32,
     /// Health check ports of `spec.healthChecks` that did not fit.
     pub health_checks: u32,
-    /// How many ProxyPlanSlices of scope Node hold them; 0 when none do.
+    /// Number of ProxyPlanSlices of scope Node that contain them; 0 if none do.
     pub slices: u32,
-    /// Where to look, as a sentence.
+    /// Where to find the rest, as a sentence.
     #[schemars(length(max = limit::SENTENCE))]
     pub note: String,
 }

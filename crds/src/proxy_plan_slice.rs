@@ -1,7 +1,7 @@
-//! ProxyPlanSlice: what many nodes share, in pieces of a size that the API server takes.
+//! ProxyPlanSlice: the parts of plans that many nodes share, in pieces that fit into an API object.
 #![allow(
     clippy::duplicated_attributes,
-    reason = "columns of a table have some words in common"
+    reason = "columns of a table share attributes"
 )]
 
 use kube::CustomResource;
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HealthCheck, PlannedPort, PlannedService, limit, schema};
 
-/// A piece of the plans: Services of one bucket, for everybody in a scope.
+/// A part of the plans: Services of one bucket, for all nodes in a scope.
 ///
-/// A node's whole plan is its ProxyPlan, the slices of scope Cluster, those of its zone, and those
-/// of scope Node with its name.
+/// The whole plan of a node consists of its ProxyPlan, the slices of scope Cluster, those of its zone, and those of
+/// scope Node with its name.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -24,12 +24,12 @@ use crate::{HealthCheck, PlannedPort, PlannedService, limit, schema};
     plural = "proxyplanslices",
     shortname = "pps",
     derive = "PartialEq",
-    doc = "A part of the nodes' plans that many nodes share, or that did not fit into a ProxyPlan. For reading whole plans with plain kubectl; nodes do not read it. The controller writes all of it, if spec.publish.shared of the ProxyConfig says so, and puts right what others change.",
+    doc = "A part of plans that many nodes share, or that did not fit into a ProxyPlan. For reading whole plans with plain kubectl; nodes do not read it. The controller writes all of it, depending on spec.publish.shared of the ProxyConfig, and reverts changes by others.",
     printcolumn(
         name = "Scope",
         type_ = "string",
         json_path = ".spec.scope.kind",
-        description = "Who uses it: every node, those of a zone, or one."
+        description = "The nodes that use it: all, those of a zone, or one."
     ),
     printcolumn(
         name = "Of",
@@ -41,7 +41,7 @@ use crate::{HealthCheck, PlannedPort, PlannedService, limit, schema};
         name = "Bucket",
         type_ = "integer",
         json_path = ".spec.bucket",
-        description = "Which 256th of the Services."
+        description = "The bucket of its Services, 0 to 255."
     ),
     printcolumn(
         name = "Age",
@@ -51,20 +51,18 @@ use crate::{HealthCheck, PlannedPort, PlannedService, limit, schema};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyPlanSliceSpec {
-    /// Which nodes use it.
+    /// The nodes that use it.
     pub scope: SliceScope,
-    /// Which 256th of the Services it holds, 0 to 255: the top 8 bits of xxh3-64 of the text
-    /// `head/NAMESPACE/NAME`. A change of a Service changes the slices of one bucket only. Absent with
-    /// scope Node.
+    /// The bucket of the Services that it contains, 0 to 255: the top 8 bits of xxh3-64 of the text
+    /// `head/NAMESPACE/NAME`. A change of a Service changes the slices of one bucket only. Absent with scope Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub bucket: Option<u8>,
-    /// Its place among the slices of the same scope and bucket, from 0: each holds at most about
-    /// 100 kB.
+    /// Its index among the slices of the same scope and bucket, from 0. Each holds at most about 100 kB.
     #[schemars(range(min = 0))]
     pub part: u32,
-    /// Services as the nodes of the scope see them. A zone that sees a Service differently from the
-    /// rest of the cluster has it in a slice of its own, which goes before that of the cluster.
+    /// Services as the nodes of the scope serve them. If a zone serves a Service differently from the rest of the
+    /// cluster, the slice of the zone takes precedence over that of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::SERVICES))]
     pub heads: Vec<SliceHead>,
@@ -82,13 +80,13 @@ pub struct ProxyPlanSliceSpec {
     pub health_checks: Vec<HealthCheck>,
 }
 
-/// Which nodes use a slice.
+/// The nodes that use a slice.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SliceScope {
-    /// Cluster: every node. Zone: the nodes of the zone `name`. Node: the node `name` alone.
+    /// Cluster: all nodes. Zone: the nodes of the zone `name`. Node: only the node `name`.
     #[schemars(schema_with = "schema::choice::<SliceScopeKind>")]
     pub kind: SliceScopeKind,
     /// The zone or the node; absent with kind Cluster.
@@ -97,12 +95,12 @@ pub struct SliceScope {
     pub name: String,
 }
 
-/// What kind of group uses a slice.
+/// The kind of scope of a slice.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub enum SliceScopeKind {
-    /// Every node.
+    /// All nodes.
     #[default]
     Cluster,
     /// The nodes of a zone.
@@ -111,7 +109,7 @@ pub enum SliceScopeKind {
     Node,
 }
 
-/// A Service as many nodes see it.
+/// A Service as many nodes serve it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SliceHead {
@@ -121,27 +119,27 @@ pub struct SliceHead {
     /// The name of the Service.
     #[schemars(length(max = limit::NAME))]
     pub name: String,
-    /// Nodes program it before everything else when they start; absent means false.
+    /// Nodes program it before all other Services when they start; absent means false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub boot_critical: bool,
-    /// How long an endpoint that left the cluster may keep its connections, in seconds, by annotation;
-    /// absent leaves it to the settings.
+    /// How long connections to a removed endpoint are kept, in seconds, from the annotation; absent means the value
+    /// in the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub drain_seconds: Option<u32>,
-    /// The IPVS scheduler, by annotation; absent leaves it to the settings.
+    /// The IPVS scheduler, from the annotation; absent means the value in the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15))]
     pub scheduler: Option<String>,
-    /// Its ports. Scopes `zone` and `node` stand for the zone and the name of whichever node reads it.
+    /// Its ports. Scopes `zone` and `node` mean the zone and the name of the node that uses the slice.
     #[schemars(length(max = limit::PORTS))]
     pub ports: Vec<PlannedPort>,
-    /// How many more ports it has that did not fit here.
+    /// Number of ports that were omitted because of the size limit.
     #[serde(default, skip_serializing_if = "crate::planned::is_zero")]
     pub ports_omitted: u32,
 }
 
-/// Endpoints of one port of a Service, in one family.
+/// Endpoints of one port of a Service, in one IP family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SliceList {
@@ -151,14 +149,14 @@ pub struct SliceList {
     /// The name of the Service.
     #[schemars(length(max = limit::NAME))]
     pub name: String,
-    /// The name of the port; absent for a single unnamed one.
+    /// The name of the port; absent for a single unnamed port.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = limit::LABEL))]
     pub port: String,
-    /// The family of the addresses.
+    /// The IP family of the addresses.
     #[schemars(schema_with = "schema::choice::<Family>")]
     pub family: Family,
-    /// The endpoints as address and port, in ascending order. A long list goes on in the next part.
+    /// The endpoints as address and port, in ascending order. A long list continues in the next part.
     #[schemars(length(max = limit::ENDPOINTS), inner(length(max = 80)))]
     pub endpoints: Vec<String>,
 }

@@ -12,21 +12,20 @@ use crate::{SettingsSpec, schema};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideSpec {
-    /// A name for people; each may be given once.
+    /// A unique name, for users.
     #[schemars(schema_with = "schema::own_name")]
     pub name: String,
-    /// The nodes.
+    /// The nodes that the override applies to.
     pub node_selector: NodeSelectorSpec,
-    /// What these nodes have in place of `spec.settings`: a field that is given here takes the place of
-    /// that whole field, so `sync: {period: 1m}` has the default for `sync.minPeriod`, whatever
-    /// `spec.settings.sync` says. `externalIPs` and `serviceProxyName` say what is served, which all
-    /// nodes share, so they have no place here.
+    /// Settings that replace those in `spec.settings` on these nodes. A field here replaces the whole field: with
+    /// `sync: {period: 1m}`, `sync.minPeriod` has its default, regardless of `spec.settings.sync`. `externalIPs` and
+    /// `serviceProxyName` affect what all nodes share, so they are not allowed here.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-validations" = schema::override_rules()))]
     pub settings: SettingsSpec,
 }
 
-/// Nodes by their labels.
+/// Selects nodes by labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSelectorSpec {
@@ -35,52 +34,51 @@ pub struct NodeSelectorSpec {
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// How a change of `spec.settings`, of `spec.overrides` or of agents (by `helm upgrade`) reaches nodes: first a
-/// few (the canaries), then zone by zone. Each wave is watched before the next one begins, and what does not pass is taken back
-/// from the nodes that had it.
+/// How a change of `spec.settings`, of `spec.overrides` or of agents (by `helm upgrade`) reaches nodes: first a few
+/// nodes (the canaries), then zone by zone. Each wave is observed before the next one starts, and a change that fails
+/// is rolled back on the nodes that have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutSpec {
     /// The first wave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanarySpec>,
-    /// How long each wave is watched once all of its nodes have the change. Default: `10m`.
+    /// How long each wave is observed after all of its nodes have received the change. Default: `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub soak: Option<String>,
-    /// The waves after the canaries. Zone: one for each zone, in the order of their names. All: one.
-    /// Default: Zone.
+    /// The waves after the canaries. Zone: one for each zone, in the order of their names. All: one wave. Default:
+    /// Zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<WavesBy>")]
     pub by: Option<WavesBy>,
-    /// How many nodes may have been given a change and not have answered, at once: a number from 1, or a
-    /// share of the nodes that the change concerns, like `10%`. Default: `10%`.
+    /// How many nodes may have received a change without having answered, at a time: a number from 1, or a percentage
+    /// of the nodes that the change affects, such as `10%`. Default: `10%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::some_nodes")]
     pub max_parallel: Option<IntOrString>,
-    /// While more nodes than this fail or have lost their agents since they were given a change, no
-    /// others are given it: a number, or a share like `5%`. Canaries may not. Of agents no more than this, but
-    /// one at least, are replaced at once. Default: 1.
+    /// While more nodes than this fail or have lost their agents since they received a change, no other node receives
+    /// it: a number, or a percentage such as `5%`. For canaries the limit is 0. It also limits how many agents are
+    /// replaced at a time, at least one. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_nodes")]
     pub max_unavailable: Option<IntOrString>,
-    /// What is done when a gate is not passed. Rollback: the nodes that were given the change are given
-    /// the former settings again, and it is not tried again before it is changed, or the rollout is paused
-    /// and resumed. Pause: nobody else is given it before the rollout is paused and resumed.
-    /// Default: Rollback.
+    /// What happens when a gate fails. Rollback: the nodes with the change get the former settings back, and the
+    /// change is retried only after it has been modified, or the rollout has been paused and resumed. Pause: no other
+    /// node receives it until the rollout has been paused and resumed. Default: Rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<OnFailure>")]
     pub on_failure: Option<OnFailure>,
-    /// Nobody is given anything, and nothing is taken back, before this is false again. What is taken out
-    /// of the spec is taken back all the same. Default: false.
+    /// While true, no node receives a change and nothing is rolled back. A change that is removed from the spec is
+    /// still withdrawn. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// A revision of `status.rollout.history`, like `default-5`, that is wanted in place of
-    /// `spec.settings`, `spec.overrides` and the chart's agents for as long as this names it. Default: empty.
+    /// A revision of `status.rollout.history`, such as `default-5`, that replaces `spec.settings`, `spec.overrides`
+    /// and the chart's agents while this field is set. Default: empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::revision_or_none")]
     pub rollback_to: Option<String>,
-    /// What nodes that were given a change are held to.
+    /// Conditions that nodes with a change must meet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gates: Option<GatesSpec>,
 }
@@ -89,27 +87,26 @@ pub struct RolloutSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CanarySpec {
-    /// How many nodes, 0 to 100; of those that the change concerns and that are in order. Default: 1.
+    /// Number of canaries, 0 to 100; chosen from the healthy nodes that the change affects. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub count: Option<u32>,
 }
 
-/// What nodes that were given a change are held to. Nodes that were away, failing or changed by others
-/// before do not count.
+/// Conditions that nodes with a change must meet. Nodes that were away, failing or drifted before they received it do
+/// not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatesSpec {
-    /// So many may fail (their ProxyPlan's condition Applied or Healthy is False). Default: 0.
+    /// How many nodes may fail (the condition Applied or Healthy of their ProxyPlan is False). Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_failed_nodes: Option<u32>,
-    /// Of so many the condition Drifted may be True. Default: 0.
+    /// How many nodes may have the condition Drifted True. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_drifted_nodes: Option<u32>,
-    /// How long a plan may take from its making to its being in force, on 99 in 100 nodes.
-    /// Default: `5s`.
+    /// The longest time from the creation of a plan until it is in force, on 99 of 100 nodes. Default: `5s`.
     #[serde(
         rename = "programmingP99",
         default,
@@ -119,20 +116,20 @@ pub struct GatesSpec {
     pub programming_p99: Option<String>,
 }
 
-/// How waves are made.
+/// How nodes are grouped into waves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WavesBy {
-    /// One for each zone.
+    /// One wave for each zone.
     Zone,
-    /// One.
+    /// One wave.
     All,
 }
 
-/// What is done when a gate is not passed.
+/// What happens when a gate fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
-    /// The nodes that were given the change are given the former settings again.
+    /// The nodes with the change get the former settings back.
     Rollback,
-    /// Somebody has to look.
+    /// No other node receives the change until the rollout has been paused and resumed.
     Pause,
 }

@@ -1,5 +1,5 @@
-//! `status.rollout`: how far settings are. Every controller serves nodes by it, and the one that leads
-//! decides everything else from it, so it holds all there is to know.
+//! `status.rollout`: the state of a rollout. Every controller serves settings to nodes according to it, and a new
+//! leader continues from it, so it contains the complete state.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
@@ -7,109 +7,109 @@ use serde::{Deserialize, Serialize};
 
 use crate::{limit, schema};
 
-/// How far settings are. The controller that leads writes it; do not edit it.
+/// The state of the rollout. The leader writes it; do not edit it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
-    /// Complete: all nodes have what is asked for. Progressing: a wave is being given it. Soaking: a wave
-    /// has it and is watched. Paused: by `spec.rollout.paused`. Halted: a gate was not passed, and the
-    /// rollout goes on once it was paused and resumed. RolledBack: a gate was not passed, and the change
-    /// was taken back.
+    /// Complete: all nodes have the desired settings. Progressing: a wave is receiving the change. Soaking: a wave
+    /// has it and is observed. Paused: by `spec.rollout.paused`. Halted: a gate failed, and the rollout continues
+    /// after it has been paused and resumed. RolledBack: a gate failed, and the change was rolled back.
     #[schemars(schema_with = "schema::choice::<RolloutPhase>")]
     pub phase: RolloutPhase,
-    /// What nodes have that no change has reached.
+    /// The revision of nodes that the current change has not reached.
     #[schemars(length(max = limit::LABEL))]
     pub current_revision: String,
-    /// What is on its way, or did not pass; the current one when nothing is.
+    /// The revision that is being rolled out, or that failed; the current one if there is no change.
     #[schemars(length(max = limit::LABEL))]
     pub target_revision: String,
-    /// The wave: canary, a zone, or all; absent when nothing is on its way.
+    /// The wave: canary, a zone, or all; absent if no change is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub wave: Option<String>,
-    /// Nodes that have been given the change.
+    /// Nodes that have received the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub touched_nodes: Option<u32>,
-    /// Nodes that it concerns.
+    /// Nodes that the change affects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub total_nodes: Option<u32>,
-    /// What it waits for, in words; absent when it only takes its time.
+    /// What the rollout waits for, as a sentence; absent if it only waits for time to pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::SENTENCE))]
     pub waiting_for: Option<String>,
-    /// Why the last change was taken back or stopped, in words.
+    /// Why the last change was rolled back or stopped, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::SENTENCE))]
     pub reason: Option<String>,
-    /// Which nodes have been given the change.
+    /// The nodes that have received the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<ReachedNodes>,
-    /// Since when all nodes of the wave have it.
+    /// Since when all nodes of the wave have it; the soak time counts from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub soaking_since: Option<Time>,
-    /// When nodes were given it last.
+    /// When nodes last received it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub touched_time: Option<Time>,
-    /// Nodes that were away or failing before they were given it. They are not held against it.
+    /// Nodes that were away or failing before they received the change. They do not count against it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::EXCUSED), inner(length(max = limit::NAME)))]
     pub excused_nodes: Vec<String>,
-    /// The change that was taken back is tried again once the rollout is resumed.
+    /// The rolled-back change is retried when the rollout is resumed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub try_again: bool,
-    /// A gate was not passed, and somebody has to look.
+    /// A gate failed; the rollout continues only after it has been paused and resumed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub halted: bool,
-    /// Settings that were asked for so far, the last 10 at most, in the order in which they came into
-    /// force. The current and the target revision are always among them.
+    /// Earlier and current revisions of settings, the last 10 at most, in the order in which they came into force. It
+    /// always contains the current and the target revision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::REVISIONS))]
     pub history: Vec<RevisionRecord>,
 }
 
-/// What is going on.
+/// The phase of a rollout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutPhase {
-    /// All nodes have what is asked for.
+    /// All nodes have the desired settings.
     #[default]
     Complete,
-    /// A wave is being given it.
+    /// A wave is receiving the change.
     Progressing,
-    /// A wave has it and is watched.
+    /// A wave has the change and is observed.
     Soaking,
     /// The operator paused it.
     Paused,
-    /// A gate was not passed, and somebody has to look.
+    /// A gate failed; the rollout continues only after it has been paused and resumed.
     Halted,
-    /// A gate was not passed, and it was taken back.
+    /// A gate failed, and the change was rolled back.
     RolledBack,
 }
 
-/// Which nodes have been given a change: what is named here, whatever the size of the cluster. Within a
-/// zone nodes are given it in the order of a hash of their names.
+/// The nodes that have received a change, in a form whose size does not depend on the cluster. Within a zone nodes
+/// receive it in the order of a hash of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReachedNodes {
-    /// What is under way: the canaries, a zone, or everything.
+    /// The wave in progress: the canaries, a zone, or all nodes.
     #[schemars(schema_with = "schema::choice::<WaveKind>")]
     pub wave: WaveKind,
-    /// The zone that is under way; absent where there is none, or for nodes without a zone.
+    /// The zone in progress; absent if there is none, or for nodes without a zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::LABEL))]
     pub zone: Option<String>,
-    /// How far it is: a hash of 16 hexadecimal digits, of the last node; absent while nobody was given it.
+    /// The progress within the zone: the hash of the last node, 16 hexadecimal digits; absent if no node has received
+    /// the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = "^[0-9a-f]{16}$"))]
     pub through: Option<String>,
-    /// The canaries, by name.
+    /// Names of the canaries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::CANARIES), inner(length(max = limit::NAME)))]
     pub nodes: Vec<String>,
-    /// Zones as a whole; an empty text stands for nodes without one.
+    /// Zones whose nodes have all received it; an empty string means nodes without a zone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::ZONES), inner(length(max = limit::LABEL)))]
     pub zones: Vec<String>,
@@ -118,29 +118,29 @@ pub struct ReachedNodes {
 /// A kind of wave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum WaveKind {
-    /// The first few nodes.
+    /// The first nodes.
     #[default]
     Canary,
     /// The nodes of a zone.
     Zone,
-    /// All others.
+    /// All other nodes.
     All,
 }
 
-/// Settings that were asked for once.
+/// A revision of settings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionRecord {
-    /// Its name: `default-` and a number, of the generation that first asked for it or higher.
-    /// `spec.rollout.rollbackTo` takes it.
+    /// Its name: `default-` and a number, which is the generation that first requested it, or higher.
+    /// `spec.rollout.rollbackTo` refers to it.
     #[schemars(length(max = limit::LABEL))]
     pub revision: String,
-    /// When it was first asked for.
+    /// When it was first requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub since: Option<Time>,
-    /// `spec.settings`, `spec.overrides` and the template of agents as JSON. As text, so that a later release's
-    /// fields are kept.
+    /// `spec.settings`, `spec.overrides` and the template of agents as JSON. It is a string, so that fields of later
+    /// releases are preserved.
     #[schemars(length(max = limit::REVISION_TEXT))]
     pub content: String,
 }

@@ -1,25 +1,25 @@
-//! Schemas of texts that have no type of their own in Kubernetes: lengths of time, addresses,
-//! ranges, names for the kernel. Pure.
+//! Schemas of strings that have no type of their own in Kubernetes: durations, addresses, CIDR ranges, names for the
+//! kernel. Pure.
 //!
-//! Rules are CEL, not patterns, because a rule carries a sentence that says what to write instead.
-//! Every text has a length limit: without one the API server refuses a rule for what it may cost.
+//! Rules are CEL, not patterns, because a rule has a message that says what to write instead. Every string has a
+//! length limit: without one the API server rejects a rule because of its estimated cost.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// How long the text of a length of time may be.
+/// Longest duration string.
 const LONGEST_DURATION: u32 = 20;
-/// How long the text of a range may be: an IPv6 address, a slash, three digits.
+/// Longest CIDR string: an IPv6 address, a slash, three digits.
 const LONGEST_CIDR: u32 = 43;
-/// How many ranges a field may hold.
+/// Most ranges in one field.
 const MOST_CIDRS: u32 = 64;
 
-/// What a length of time looks like: the longest unit first, each at most once.
+/// The pattern of a duration: the longest unit first, each at most once.
 const DURATION: &str = "^(0|([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?)$";
 /// The same without milliseconds.
 const SECONDS: &str = "^(0|([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,8}s)?)$";
 
-/// A length of time.
+/// A duration.
 pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
     duration_like(
         DURATION,
@@ -27,7 +27,7 @@ pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
-/// A length of time that the kernel counts in whole seconds.
+/// A duration that the kernel counts in whole seconds.
 pub(crate) fn seconds(_: &mut SchemaGenerator) -> Schema {
     duration_like(
         SECONDS,
@@ -45,7 +45,7 @@ fn duration_like(pattern: &str, message: &str) -> Schema {
     })
 }
 
-/// Rules about two lengths of time. A text that is none is left to the rule of its own field.
+/// Rules for `period` and `minPeriod`. Invalid durations are left to the rules of their own fields.
 pub(crate) fn sync_rules() -> Value {
     let given = |field: &str, default: &str| {
         format!(
@@ -65,8 +65,7 @@ pub(crate) fn sync_rules() -> Value {
     ])
 }
 
-/// How long endpoints that vanish in mass are counted and held. A text that is no length of time is left to the rule
-/// of its own field.
+/// Rules for `window` and `releaseAfter`. Invalid durations are left to the rules of their own fields.
 pub(crate) fn guard_rules() -> Value {
     let given = |field: &str| {
         format!(
@@ -90,7 +89,7 @@ pub(crate) fn guard_rules() -> Value {
     ])
 }
 
-/// Ranges of addresses of both families.
+/// CIDR ranges of both families.
 pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
     let rule = rule(
         "isCIDR(self)",
@@ -99,7 +98,7 @@ pub(crate) fn cidrs(_: &mut SchemaGenerator) -> Schema {
     cidr_list(&rule, &json!([]))
 }
 
-/// Words and ranges.
+/// Keywords and CIDR ranges (`nodePortAddresses`).
 pub(crate) fn node_port_addresses(_: &mut SchemaGenerator) -> Schema {
     let item = rule(
         "self in ['all', 'primary', 'localhost'] || isCIDR(self)",
@@ -125,19 +124,19 @@ fn cidr_list(item: &Value, list: &Value) -> Schema {
     schema
 }
 
-/// An address of either family, or nothing.
+/// An IP address of either family, or an empty string.
 pub(crate) fn address_or_none(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "maxLength": 45,
         "x-kubernetes-validations": [rule(
             "self == '' || isIP(self)",
-            "write an address like 0.0.0.0 or ::1, without leading zeros, or an empty text",
+            "write an address like 0.0.0.0 or ::1, without leading zeros, or an empty string",
         )],
     })
 }
 
-/// Ports from a first to a last one.
+/// A port range such as `30000-32767`.
 pub(crate) fn port_range(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -150,7 +149,7 @@ pub(crate) fn port_range(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The two bits of the packet mark are different ones.
+/// The two bits of the packet mark must differ.
 pub(crate) fn settings_rules() -> Value {
     let bit = |field: &str, default: u8| {
         format!("(has(self.{field}) && has(self.{field}.bit) ? self.{field}.bit : {default})")
@@ -161,7 +160,7 @@ pub(crate) fn settings_rules() -> Value {
     )])
 }
 
-/// A name that the kernel takes for a scheduler or a device.
+/// The name of a scheduler or a device in the kernel.
 pub(crate) fn kernel_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -174,7 +173,20 @@ pub(crate) fn kernel_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The name of a part of an object.
+/// A prefix of interface names in a rule, which adds `+` to it.
+pub(crate) fn interface_prefix(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 14,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[-A-Za-z0-9_.@]+$')",
+            "write 1 to 14 letters, digits, '-', '_', '.' or '@', as the kernel names it",
+        )],
+    })
+}
+
+/// The name of an override.
 pub(crate) fn own_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -187,7 +199,7 @@ pub(crate) fn own_name(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Labels with their values.
+/// Node labels with values.
 pub(crate) fn labels(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -197,27 +209,27 @@ pub(crate) fn labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What an override may not say.
+/// Fields that are not allowed in an override.
 pub(crate) fn override_rules() -> Value {
     json!([rule(
         "!has(self.externalIPs) && !has(self.serviceProxyName)",
-        "externalIPs and serviceProxyName say what is served, which all nodes share: write them into spec.settings",
+        "externalIPs and serviceProxyName affect what all nodes share: set them in spec.settings",
     )])
 }
 
-/// A number of nodes from one, or a share.
+/// A number of nodes from 1, or a percentage.
 pub(crate) fn some_nodes(_: &mut SchemaGenerator) -> Schema {
     nodes_like(
         "type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",
-        "write a number of nodes from 1, or a share of them from 1% to 100%",
+        "write a number of nodes from 1, or a percentage from 1% to 100%",
     )
 }
 
-/// A number of nodes, or a share.
+/// A number of nodes, or a percentage.
 pub(crate) fn any_nodes(_: &mut SchemaGenerator) -> Schema {
     nodes_like(
         "type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",
-        "write a number of nodes, or a share of them from 0% to 100%",
+        "write a number of nodes, or a percentage from 0% to 100%",
     )
 }
 
@@ -228,33 +240,32 @@ fn nodes_like(is: &str, message: &str) -> Schema {
     })
 }
 
-/// The name of a revision, or nothing.
+/// The name of a revision, or an empty string.
 pub(crate) fn revision_or_none(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "maxLength": 63,
         "x-kubernetes-validations": [rule(
             "self.matches('^(default-[0-9]{1,18})?$')",
-            "write the name of a revision as status.rollout.history has it, like default-5, or an empty text",
+            "write the name of a revision as status.rollout.history has it, like default-5, or an empty string",
         )],
     })
 }
 
-/// A value of a label, or nothing.
+/// A label value, or an empty string.
 pub(crate) fn label_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
         "maxLength": 63,
         "x-kubernetes-validations": [rule(
             "self.matches('^[-A-Za-z0-9_.]*$')",
-            "write the value of a label: letters, digits, '-', '_' and '.', or an empty text",
+            "write the value of a label: letters, digits, '-', '_' and '.', or an empty string",
         )],
     })
 }
 
-/// One of a few words. What each means stands in the description of the field: the descriptions of
-/// the words themselves have no place in a structural schema, and that of the type would stand
-/// where the field's own belongs.
+/// An enum. The description of the field explains its values: a structural schema has no place for descriptions of
+/// values, and the description of the type would replace that of the field.
 pub(crate) fn choice<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let schema = T::json_schema(generator).to_value();
     let described = schema.get("oneOf").and_then(Value::as_array);
@@ -267,7 +278,7 @@ pub(crate) fn choice<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": words})
 }
 
-/// The conditions of an object, as everything in Kubernetes has them.
+/// The standard conditions of Kubernetes objects.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -279,35 +290,35 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
             "required": ["lastTransitionTime", "message", "reason", "status", "type"],
             "properties": {
                 "type": {
-                    "description": "What is judged.",
+                    "description": "The condition type.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 63,
                 },
                 "status": {
-                    "description": "Whether it is so. Unknown: nobody can tell at the moment.",
+                    "description": "Whether the condition holds. Unknown: the state is not known at the moment.",
                     "type": "string",
                     "enum": ["True", "False", "Unknown"],
                 },
                 "reason": {
-                    "description": "Why, as one word for programs.",
+                    "description": "The reason as one word, for programs.",
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 63,
                     "pattern": "^[A-Za-z][A-Za-z0-9]*$",
                 },
                 "message": {
-                    "description": "Why, as a sentence for people, with what to look at next.",
+                    "description": "The reason as a sentence, with the next thing to check.",
                     "type": "string",
                     "maxLength": 2048,
                 },
                 "lastTransitionTime": {
-                    "description": "Since when the status is what it is.",
+                    "description": "When the status last changed.",
                     "type": "string",
                     "format": "date-time",
                 },
                 "observedGeneration": {
-                    "description": "The metadata.generation of the object that was judged.",
+                    "description": "The metadata.generation of the object that the condition describes.",
                     "type": "integer",
                     "format": "int64",
                     "minimum": 0,
@@ -317,12 +328,12 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A moment.
+/// A timestamp.
 pub(crate) fn moment(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
-/// A rule of the API server, and the sentence that people read when it is broken.
+/// A CEL validation rule, with the message for users if it is violated.
 pub(crate) fn rule(rule: &str, message: &str) -> Value {
     json!({"rule": rule, "message": message})
 }

@@ -1,55 +1,55 @@
-//! `spec.settings`: every field may be left out, and every length of time is a text like `1m30s`.
+//! `spec.settings`. All fields are optional, and durations are strings such as `1m30s`.
 //!
-//! What the rules below refuse, the controller refuses too where it reads manifests.
+//! The controller enforces the rules below too when it reads manifests.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// What nodes do.
+/// Settings of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::settings_rules()))]
 pub struct SettingsSpec {
-    /// The IPVS scheduler of Services that name none: any that the kernel has. Default: `rr`.
+    /// The IPVS scheduler of Services that do not name one: any that the kernel has. Default: `rr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub scheduler: Option<String>,
-    /// Where node ports answer, in any combination: `primary`, the node's first address of each family; `all`, all of
-    /// its addresses but loopback, as an empty list means; address ranges, of which the node's addresses are meant;
-    /// `localhost`, 127.0.0.1 and ::1 for TCP and clients on the node itself, whose connections the agent passes on.
-    /// Default: `[primary]`.
+    /// The addresses for node ports, in any combination: `primary`, the first address of the node in each family;
+    /// `all`, all of its addresses except loopback, which is also the meaning of an empty list; CIDR ranges, which
+    /// select the addresses of the node in them; `localhost`, 127.0.0.1 and ::1 for TCP clients on the node itself,
+    /// whose connections the agent forwards. Default: `[primary]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::node_port_addresses")]
     pub node_port_addresses: Option<Vec<String>>,
-    /// How packets of a node's own pods are told from others. Default: mode NodeCIDR.
+    /// How a node recognizes packets of its own pods. Default: mode NodeCIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_detection: Option<LocalDetectionSpec>,
     /// Source address translation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<MasqueradeSpec>,
-    /// The ports that the API server takes node ports from (`--service-node-port-range`). Nodes use none of them for
-    /// connections of their own. Default: `30000-32767`.
+    /// The range from which the API server allocates node ports (`--service-node-port-range`). Nodes do not use these
+    /// ports for their own connections. Default: `30000-32767`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::port_range")]
     pub node_port_range: Option<String>,
-    /// How packets to Services are led to IPVS. Change it only where another program uses the same values.
+    /// How packets to Services are directed to IPVS. Change it only if another program uses the same values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureSpec>,
-    /// Who decides about connections to Services on a node's own addresses, such as node ports. Open: they are let
-    /// in, whatever the host's chain INPUT says. Respect: that chain decides. Default: Open.
+    /// How connections to Services on a node's own addresses, such as node ports, are filtered. Open: they are
+    /// accepted regardless of the INPUT chain of the host. Respect: the INPUT chain decides. Default: Open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<HostFirewallMode>")]
     pub host_firewall: Option<HostFirewallMode>,
-    /// Which external IPs may be captured.
+    /// Which external IPs are served.
     #[serde(
         rename = "externalIPs",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub external_ips: Option<ExternalIpsSpec>,
-    /// Virtual servers in these ranges are never touched. Default: none.
+    /// Virtual servers with addresses in these ranges are never modified. Default: none.
     #[serde(
         rename = "excludeCIDRs",
         default,
@@ -66,27 +66,26 @@ pub struct SettingsSpec {
     /// How often the kernel is compared with the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncSpec>,
-    /// How backends that left the cluster are let go.
+    /// How removed backends are drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainSpec>,
-    /// What is done about kernel state that somebody else changed: Repair puts it right, Report
-    /// only tells it. Default: Repair.
+    /// The reaction to kernel state that other programs changed. Repair: it is restored. Report: it is only reported.
+    /// Default: Repair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<DriftMode>")]
     pub drift: Option<DriftMode>,
-    /// Drop packets from backends that connection tracking calls invalid. Default: true.
+    /// Drop packets from backends that connection tracking classifies as invalid. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_invalid: Option<bool>,
-    /// The dummy device that routes to service ranges lead to; it has no address. The one of another name before is
-    /// removed.
-    /// Default: `kube-ipvs0`.
+    /// The dummy device of the routes to service ranges; it has no address. If the name changes, the former device is
+    /// removed. Default: `kube-ipvs0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub device: Option<String>,
-    /// The plan kept on disk.
+    /// The saved plan on disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSpec>,
-    /// The node's health port. Default: 0.0.0.0, port 10256.
+    /// The health port of the node. Default: 0.0.0.0, port 10256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz: Option<ListenSpec>,
     /// The metrics port. Default: 127.0.0.1, port 10249.
@@ -99,7 +98,7 @@ pub struct SettingsSpec {
     pub service_proxy_name: Option<String>,
 }
 
-/// How packets of a node's own pods are told from others.
+/// How a node recognizes packets of its own pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -121,14 +120,13 @@ pub struct SettingsSpec {
     ),
 ]))]
 pub struct LocalDetectionSpec {
-    /// The way. NodeCIDR: the source lies in one of the node's pod ranges. ClusterCIDR: it lies in
-    /// one of `clusterCIDRs`. BridgeInterface: the packet came in by `bridge`.
-    /// InterfaceNamePrefix: it came in by an interface whose name begins with `prefix`.
-    /// Default: NodeCIDR.
+    /// The detection mode. NodeCIDR: the source address is in a pod range of the node. ClusterCIDR: it is in
+    /// `clusterCIDRs`. BridgeInterface: the packet arrived on `bridge`. InterfaceNamePrefix: it arrived on an
+    /// interface whose name begins with `prefix`. Default: NodeCIDR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<DetectionMode>")]
     pub mode: Option<DetectionMode>,
-    /// The ranges all pods have their addresses from; mode ClusterCIDR needs it.
+    /// The address ranges of all pods; required by mode ClusterCIDR.
     #[serde(
         rename = "clusterCIDRs",
         default,
@@ -136,28 +134,28 @@ pub struct LocalDetectionSpec {
     )]
     #[schemars(schema_with = "schema::cidrs")]
     pub cluster_cidrs: Option<Vec<String>>,
-    /// The bridge that pods are attached to; mode BridgeInterface needs it.
+    /// The bridge that pods are attached to; required by mode BridgeInterface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub bridge: Option<String>,
-    /// How the names of pods' interfaces begin; mode InterfaceNamePrefix needs it.
+    /// The prefix of the interface names of pods; required by mode InterfaceNamePrefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::kernel_name")]
+    #[schemars(schema_with = "schema::interface_prefix")]
     pub prefix: Option<String>,
 }
 
-/// A way to tell packets of a node's own pods.
+/// How a node recognizes packets of its own pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DetectionMode {
-    /// The source lies in one of the node's pod ranges.
+    /// The source address is in a pod range of the node.
     #[serde(rename = "NodeCIDR")]
     NodeCidr,
-    /// The source lies in one of `clusterCIDRs`.
+    /// The source address is in `clusterCIDRs`.
     #[serde(rename = "ClusterCIDR")]
     ClusterCidr,
-    /// The packet came in by `bridge`.
+    /// The packet arrived on `bridge`.
     BridgeInterface,
-    /// The packet came in by an interface whose name begins with `prefix`.
+    /// The packet arrived on an interface whose name begins with `prefix`.
     InterfaceNamePrefix,
 }
 
@@ -165,24 +163,25 @@ pub enum DetectionMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MasqueradeSpec {
-    /// Which bit of the packet mark is ours, 0 to 31. Default: 14.
+    /// The bit of the packet mark for masquerading, 0 to 31. Default: 14.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31))]
     pub bit: Option<u8>,
-    /// Masquerade everything that goes to cluster IPs, pods too. Default: false.
+    /// Masquerade all traffic to cluster IPs, including that of pods. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all: Option<bool>,
 }
 
-/// How packets to Services are led to IPVS: rules mark them, and policy routing delivers what is marked.
+/// How packets to Services are directed to IPVS: rules mark them, and policy routing delivers marked packets locally.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CaptureSpec {
-    /// Which bit of the packet mark is ours, 0 to 31; another one than masquerade.bit. Default: 12, which portmap (13), kube-proxy (14, 15), Calico (16 to 31) and Cilium (8 to 11) leave free.
+    /// The bit of the packet mark for captured packets, 0 to 31; it must differ from masquerade.bit. Default: 12,
+    /// which is free of portmap (13), kube-proxy (14, 15), Calico (16 to 31) and Cilium (8 to 11).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31))]
     pub bit: Option<u8>,
-    /// The priority of the first of three policy routing rules, 1 to 32763. Rules with a lower number come first.
+    /// The priority of the first of three policy routing rules, 1 to 32763. The kernel evaluates lower numbers first.
     /// Default: 90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32763))]
@@ -193,20 +192,20 @@ pub struct CaptureSpec {
     pub table: Option<u32>,
 }
 
-/// Who decides about connections to Services on a node's own addresses.
+/// How connections to Services on a node's own addresses are filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HostFirewallMode {
-    /// They are let in, whatever the host's chain INPUT says.
+    /// They are accepted regardless of the INPUT chain of the host.
     Open,
-    /// The host's chain INPUT decides.
+    /// The INPUT chain of the host decides.
     Respect,
 }
 
-/// Which external IPs may be captured.
+/// Which external IPs are served.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalIpsSpec {
-    /// External IPs outside these ranges are not served. Default: everything.
+    /// External IPs outside of these ranges are not served. Default: all.
     #[serde(
         rename = "allowedCIDRs",
         default,
@@ -216,11 +215,11 @@ pub struct ExternalIpsSpec {
     pub allowed_cidrs: Option<Vec<String>>,
 }
 
-/// Timeouts of IPVS connections, at most `2147483s`; `0s` leaves the kernel's as it is at that moment.
+/// Timeouts of IPVS connections, at most `2147483s`; `0s` keeps the current value of the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeoutsSpec {
-    /// Idle established TCP connections. Default: what conntrack.tcpEstablished is.
+    /// Idle established TCP connections. Default: the value of conntrack.tcpEstablished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp: Option<String>,
@@ -234,33 +233,33 @@ pub struct TimeoutsSpec {
     pub udp: Option<String>,
 }
 
-/// Connection tracking limits; 0 leaves the kernel's.
+/// Connection tracking limits; 0 keeps the value of the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConntrackSpec {
-    /// Entries for each core. Default: 32768.
+    /// Maximum number of entries per CPU core. Default: 32768.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_core: Option<u32>,
-    /// Entries at least. Default: 131072.
+    /// Lower bound of the maximum number of entries. Default: 131072.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u32>,
-    /// How long an idle established TCP connection is kept. Default: `24h`.
+    /// Timeout of idle established TCP connections. Default: `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp_established: Option<String>,
-    /// How long a TCP connection in CLOSE_WAIT is kept. Default: `1h`.
+    /// Timeout of TCP connections in CLOSE_WAIT. Default: `1h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp_close_wait: Option<String>,
-    /// How long a UDP flow is kept that had no answer yet. Default: `0s`.
+    /// Timeout of UDP flows without a reply. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub udp_timeout: Option<String>,
-    /// How long a UDP flow is kept that had answers. Default: `0s`.
+    /// Timeout of UDP flows with replies. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub udp_stream_timeout: Option<String>,
-    /// Do not call out-of-window packets invalid; false leaves what the kernel does. Default: false.
+    /// Do not classify out-of-window packets as invalid; false keeps the kernel setting. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_be_liberal: Option<bool>,
 }
@@ -270,38 +269,38 @@ pub struct ConntrackSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::sync_rules()))]
 pub struct SyncSpec {
-    /// A full comparison, also when nothing changed, from `1s`. Default: `30s`.
+    /// Interval of full comparisons, even without changes, from `1s`. Default: `30s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub period: Option<String>,
-    /// The shortest time between two passes that changes of the plan cause, at most `period`; what changed
-    /// meanwhile comes together. A pass for another reason takes all of it along. Where it is longer than `2m`,
-    /// condition Applied says AnswerOverdue in the meantime. Default: `0s`.
+    /// The shortest interval between two passes for plan changes, at most `period`; changes in between are batched. A
+    /// pass for another reason includes them. If it is longer than `2m`, condition Applied reports AnswerOverdue in
+    /// the meantime. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_period: Option<String>,
 }
 
-/// How backends that left the cluster are let go.
+/// How removed backends are drained.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainSpec {
-    /// How long their connections may live on. Default: `1m`.
+    /// How long their connections may continue. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub deadline: Option<String>,
 }
 
-/// What is done about kernel state that somebody else changed.
+/// The reaction to kernel state that other programs changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DriftMode {
-    /// It is put right.
+    /// It is restored.
     Repair,
     /// It is only reported.
     Report,
 }
 
-/// The plan kept on disk.
+/// The saved plan on disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSpec {
@@ -309,21 +308,21 @@ pub struct DiskSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_age: Option<String>,
-    /// How long without any controller until an older plan is used whole. Default: `1m`.
+    /// How long without any controller until an older plan is used for all Services. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub grace: Option<String>,
 }
 
-/// Where a server of the agent listens.
+/// The listen address of a server in the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenSpec {
-    /// The address; an unspecified one means both families, an empty text that nobody listens.
+    /// The address; an unspecified address means both IP families, an empty string disables the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::address_or_none")]
     pub bind_address: Option<String>,
-    /// The port; 0 means that nobody listens.
+    /// The port; 0 disables the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub port: Option<u16>,

@@ -1,21 +1,21 @@
-//! What people should hear about their objects.
+//! Warnings about objects of users.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::limit;
 
-/// Something that was ignored or looks wrong.
+/// An ignored or suspicious field of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Warning {
-    /// The object, like `Service shop/cart`.
+    /// The object, such as `Service shop/cart`.
     #[schemars(length(max = 600))]
     pub object: String,
-    /// Why, as one word for programs.
+    /// The reason as one word, for programs.
     #[schemars(length(max = limit::LABEL))]
     pub reason: String,
-    /// Why, as a sentence for people: the field, and what to write instead.
+    /// The reason as a sentence: the field, and what to write instead.
     #[schemars(length(max = limit::SENTENCE))]
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! The custom resources as clusters see them.
+//! The schemas of the custom resources.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ use std::path::Path;
 use portolan_crds::{SettingsSpec, definitions};
 use serde_json::Value;
 
-/// Every schema of a definition with its path, the deepest last.
+/// All schemas of a definition with their paths, the deepest last.
 fn schemas(definition: &Value) -> Vec<(String, Value)> {
     fn walk(path: &str, schema: &Value, found: &mut Vec<(String, Value)>) {
         found.push((path.to_owned(), schema.clone()));
@@ -73,8 +73,7 @@ fn columns_are_these() {
     insta::assert_snapshot!(text);
 }
 
-/// Without limits the API server refuses rules for what they may cost, and one object could fill
-/// the store.
+/// Without limits the API server rejects rules because of their estimated cost, and one object could fill etcd.
 #[test]
 fn every_list_and_every_text_has_a_limit() {
     for (path, schema) in all_schemas() {
@@ -95,7 +94,7 @@ fn every_list_and_every_text_has_a_limit() {
     }
 }
 
-/// What `kubectl apply --validate=strict` and rules with `has()` rely on.
+/// `kubectl apply --validate=strict` and rules with `has()` rely on it.
 #[test]
 fn schemas_are_structural_and_leave_no_room_for_the_unknown() {
     for (path, schema) in all_schemas() {
@@ -144,8 +143,8 @@ fn every_rule_says_what_to_write_instead() {
     assert!(rules > 20, "{rules}");
 }
 
-/// A field without a default here would have none in the controller's settings either: only the
-/// three that belong to other modes of detection may be missing.
+/// A field without a default here would have none in the controller's settings either. Only the three fields for
+/// other detection modes may be missing.
 #[test]
 fn the_defaults_name_every_field_of_the_schema() {
     fn count(value: &Value) -> usize {

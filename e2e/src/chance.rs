@@ -1,5 +1,5 @@
-//! Chance as an argument: a small generator (splitmix64) whose seed is printed, so that a run can
-//! be repeated. Not for anything secret.
+//! A small random number generator (splitmix64), passed as an argument. Its seed is printed, so
+//! that a run can be repeated. Not for secrets.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The command line of `portolan-scenarios`. Exit status: 0 everything as expected, 1 something
-//! was not, 2 the command line is wrong.
+//! The command line of `portolan-scenarios`. Exit status: 0 if everything is as expected, 1 if not,
+//! 2 if the command line is wrong.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ enum What {
     Run(Run),
     /// Runs scenarios of a real API server on this machine and prints every check.
     Cluster(Run),
-    /// Stands up a real control plane and prints how to reach it; stays until it is told to end.
+    /// Starts a real control plane and prints how to reach it; runs until SIGINT or SIGTERM.
     ControlPlane(stand::Arguments),
     /// A cluster of emulated machines with real kubelets, and Kubernetes' own tests on it; needs root.
     Real(real::Arguments),
@@ -45,7 +45,7 @@ enum What {
     /// Measures what a part costs, beside the kernel's own limit; needs root.
     #[command(subcommand)]
     Bench(Bench),
-    /// Dials as somebody of a lab that stands (see `demo --keep`).
+    /// Connects as a client of a running lab (see `demo --keep`).
     Dial(Dial),
 }
 
@@ -66,10 +66,10 @@ struct Run {
     /// Runs long forms: more nodes, longer soaks.
     #[arg(long)]
     long: bool,
-    /// The API server that some scenarios need, as somebody who may do everything.
+    /// Kubeconfig of a cluster administrator, for scenarios that need an API server.
     #[arg(long, requires = "controller_kubeconfig")]
     kubeconfig: Option<PathBuf>,
-    /// The same as a user with the controller's rights and no more.
+    /// Kubeconfig of a user with only the controller's RBAC permissions.
     #[arg(long, requires = "kubeconfig", value_name = "KUBECONFIG")]
     controller_kubeconfig: Option<PathBuf>,
 }
@@ -88,7 +88,7 @@ struct Demo {
     /// Takes manifests from this folder instead of those built in.
     #[arg(long)]
     files: Option<PathBuf>,
-    /// Stays afterwards, until it is told to end.
+    /// Keeps the lab running afterwards, until SIGINT or SIGTERM.
     #[arg(long, conflicts_with = "cluster")]
     keep: bool,
     /// Takes objects from a real API server and changes them with kubectl.
@@ -102,9 +102,10 @@ struct Demo {
 enum Bench {
     /// The node agent: programming a whole plan, one change, a restart, memory.
     Node(bench::Options),
-    /// What the stream costs the controller, with agents of all nodes and a real API server.
+    /// Measures the cost of the stream for the controller, with agents of all nodes and a real API
+    /// server.
     Stream(bench::stream::Options),
-    /// What following changes costs: traces off, of one change in a hundred, of each.
+    /// Measures the cost of traces: off, 1 % of changes, all changes.
     Traces(bench::stream::TracesOptions),
     /// The agents of `bench stream`.
     #[command(hide = true)]
@@ -116,19 +117,19 @@ enum Bench {
 
 #[derive(Debug, Args)]
 struct Dial {
-    /// Who: pod-a1 to pod-b3, node-a, node-b or outside.
+    /// Client: pod-a1 to pod-b3, node-a, node-b or outside.
     from: String,
     /// Where to: ADDRESS:PORT, IPv6 in brackets.
     to: SocketAddr,
     /// A datagram instead of a connection.
     #[arg(long)]
     udp: bool,
-    /// How often.
+    /// Number of attempts.
     #[arg(long, default_value_t = 6)]
     times: u32,
 }
 
-/// Reads the command line and does what it says.
+/// Parses and runs the command line.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();

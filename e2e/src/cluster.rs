@@ -1,5 +1,5 @@
-//! The programs under test: one controller for all nodes, an agent in each node's namespace.
-//! They end when the [`Cluster`] is dropped; what they printed is shown when something fails.
+//! The programs under test: one controller for all nodes, and an agent in each node's namespace.
+//! They end when the [`Cluster`] is dropped; their output is shown when something fails.
 
 mod agents;
 
@@ -86,17 +86,17 @@ impl Cluster {
     /// Starts the controller and every agent.
     ///
     /// # Errors
-    /// When one of them is not there.
+    /// If a program is missing.
     pub fn start(&mut self) -> Result<()> {
         self.start_controller()?;
         self.start_agents()
     }
 
-    /// Starts a controller that reads an API server instead of manifests, with more words of its
-    /// command line, and every agent.
+    /// Starts a controller that reads an API server instead of manifests, with further arguments,
+    /// and every agent.
     ///
     /// # Errors
-    /// When one of them is not there.
+    /// If a program is missing.
     pub fn start_on_api_server(&mut self, kubeconfig: &Path, more: &[&str]) -> Result<()> {
         self.start_controller_on(kubeconfig, more)?;
         self.start_agents()
@@ -105,7 +105,7 @@ impl Cluster {
     /// The same without the agents.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If the program is missing.
     pub fn start_controller_on(&mut self, kubeconfig: &Path, more: &[&str]) -> Result<()> {
         self.run_controller("--kubeconfig", kubeconfig, more)
     }
@@ -134,7 +134,7 @@ impl Cluster {
     /// Starts the controller.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If the program is missing.
     pub fn start_controller(&mut self) -> Result<()> {
         self.run_controller("--manifests", &self.manifests(), &[])
     }
@@ -147,8 +147,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts it in the network of somebody, with more on its command line. Agents reach it all the same:
-    /// its socket is a file.
+    /// Starts it in the network of a resident, with further arguments. Agents still reach it, because its socket is a
+    /// file.
     ///
     /// # Errors
     /// As [`Cluster::start_controller`].
@@ -172,7 +172,7 @@ impl Cluster {
     /// Ends the controller at once.
     ///
     /// # Errors
-    /// When it had ended by itself.
+    /// If it had already ended.
     pub fn kill_controller(&mut self) -> Result<()> {
         self.controller
             .take()
@@ -183,7 +183,7 @@ impl Cluster {
     /// The plan of a node as the controller prints it.
     ///
     /// # Errors
-    /// In the controller's words.
+    /// The error of the controller.
     pub fn plan(&self, node: Node, form: &str) -> Result<String> {
         let manifests = self.manifests().display().to_string();
         Program::Controller.run(&[
@@ -197,8 +197,8 @@ impl Cluster {
         ])
     }
 
-    /// How many operations each batch took that the agent of a node has said to have applied,
-    /// since the beginning.
+    /// Number of operations of each batch that the agent of a node has logged as applied, since its
+    /// start.
     ///
     /// # Errors
     /// When its log cannot be read.
@@ -206,7 +206,7 @@ impl Cluster {
         Ok(self.said(node)?.lines().filter_map(operations).collect())
     }
 
-    /// Waits until the agent of a node has applied more batches than `before`; gives back the
+    /// Waits until the agent of a node has applied more batches than `before`; returns the
     /// operations of the new ones.
     ///
     /// # Errors
@@ -270,7 +270,7 @@ impl Cluster {
         })
     }
 
-    /// Fails if a program ended by itself.
+    /// Fails if a program has ended.
     pub(crate) fn check_running(&self) -> Result<()> {
         for running in self.agents.values().chain(&self.controller) {
             if let Some(status) = running.ended()? {
@@ -330,7 +330,7 @@ pub(crate) fn operations(line: &str) -> Option<u64> {
         .ok()
 }
 
-/// What the kernel lacks and has too much, in words.
+/// Missing and superfluous virtual servers of the kernel, as text.
 fn difference(wanted: &VirtualServers, seen: &VirtualServers) -> String {
     let name = |key: &VirtualServer| format!("{} {}", key.protocol, key.address);
     let keys: BTreeSet<_> = wanted.keys().chain(seen.keys()).collect();

@@ -1,14 +1,14 @@
-//! What people read: headings, lines, aligned tables, colour where it is wanted. Everything goes
-//! to standard output line by line, so that it also reads well through an emulated serial line.
+//! Output for readers: headings, lines, aligned tables, optional colour. Everything goes to
+//! standard output line by line, which also works over an emulated serial line.
 
 use std::io::{IsTerminal, Write};
 
 /// Colours of single words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
-    /// As wanted.
+    /// Success.
     Green,
-    /// Not as wanted.
+    /// Failure.
     Red,
     /// Secondary.
     Dim,
@@ -58,7 +58,7 @@ impl Console {
 
     /// A line.
     pub fn line(self, text: &str) {
-        // Nobody reads any more: the exit status still tells.
+        // Standard output may be closed; the exit status still reports the result.
         let _written = writeln!(std::io::stdout().lock(), "{text}");
     }
 
@@ -115,7 +115,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// How many rows it has below its header.
+    /// Number of rows below its header.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len() - 1

@@ -1,4 +1,4 @@
-//! Tables of what clients must meet, read from checked-in files.
+//! Tables of the results that clients must get, read from checked-in files.
 
 pub mod broken;
 pub mod external;
@@ -17,11 +17,11 @@ use crate::manifests::{Frontend, Manifests};
 use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
 
-/// What a client must meet.
+/// The result that a client must get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expect {
-    /// Answers by every ready endpoint and by nobody else.
+    /// Answers by every ready endpoint and by no other.
     Answered,
     /// A refusal at once.
     Refused,
@@ -29,11 +29,11 @@ pub enum Expect {
     Unanswered,
     /// No answer and no refusal, and no pod gets anything.
     Silent,
-    /// No answer and no refusal, although a pod gets something: nobody keeps the client out.
+    /// No answer and no refusal, although a pod gets something: the client is not kept out.
     Lost,
 }
 
-/// Whom an endpoint must see.
+/// The client address that an endpoint must see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -70,7 +70,7 @@ struct RawRow {
 /// One cell, with everything it needs to be run.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Who sends.
+    /// The client.
     pub from: Resident,
     /// The Service, or `unallocated`.
     pub to: String,
@@ -80,7 +80,7 @@ pub struct Row {
     pub protocol: Protocol,
     /// The expectation.
     pub expect: Expect,
-    /// For answers, whom the endpoint must see.
+    /// For answers, the client address that the endpoint must see.
     pub source: Option<Source>,
     /// The node that takes the connection.
     pub taken_by: Node,
@@ -91,7 +91,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What it dials, in words: `web TCP 80 IPv4`.
+    /// The target as text: `web TCP 80 IPv4`.
     #[must_use]
     pub fn dials(&self) -> String {
         let family = Family::of(self.target.ip());
@@ -108,7 +108,7 @@ const UNALLOCATED: [&str; 2] = ["10.96.99.99", "fd00:10:96::9999"];
 /// Reads a table and completes its rows from the manifests.
 ///
 /// # Errors
-/// Names the row that is twice there, names nobody we know, has no rule, or contradicts itself.
+/// Names the row that is a duplicate, has an unknown client, has no rule, or contradicts itself.
 pub fn read(table: &str, manifests: &Manifests) -> Result<Vec<Row>> {
     let table: Table = serde_saphyr::from_str(table).context("read the table of expectations")?;
     let frontends = manifests.frontends();
@@ -132,7 +132,7 @@ pub fn read(table: &str, manifests: &Manifests) -> Result<Vec<Row>> {
 
 fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
     let from = Resident::named(&raw.from)
-        .with_context(|| format!("from: nobody is called {:?}", raw.from))?;
+        .with_context(|| format!("from: unknown client {:?}", raw.from))?;
     let port = raw.port.unwrap_or(0);
     ensure!(
         (port == 0) == (raw.protocol == Protocol::Icmp),
@@ -170,7 +170,7 @@ fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
     })
 }
 
-/// How many rules the table of behaviours has.
+/// Number of rules in the behaviour table.
 const RULES: u16 = 241;
 
 fn check_rules(rules: &[String]) -> Result<()> {
@@ -241,6 +241,6 @@ mod tests {
         let row = "{from: pod-a3, to: web, port: 80, protocol: TCP, family: IPv4, expect: refused, rules: []}";
         assert!(format!("{:#}", refused(row)).contains("row 1"));
         let row = "{from: pod-z1, to: web, port: 80, protocol: TCP, family: IPv4, expect: refused, rules: [S-1]}";
-        assert!(format!("{:#}", refused(row)).contains("nobody is called"));
+        assert!(format!("{:#}", refused(row)).contains("unknown client"));
     }
 }

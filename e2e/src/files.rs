@@ -82,17 +82,17 @@ pub const HEALTH: &str = "health/services.yaml";
 pub const ROLLOUT: &str = "rollout/services.yaml";
 /// Services whose UDP endpoints change, on the same nodes.
 pub const UDP: &str = "udp/services.yaml";
-/// What clients must meet on those frontends, for every combination.
+/// Results of clients at those frontends, for every combination.
 pub const MATRIX: &str = "tables/matrix.yaml";
-/// What settings change about that.
+/// Differences with other settings.
 pub const MODES: &str = "tables/modes.yaml";
-/// What is broken on purpose, and which cell notices.
+/// Mutations of kernel state, and the cell that detects each.
 pub const BROKEN: &str = "tables/broken.yaml";
-/// What they must meet beside the matrix.
+/// Results of clients beside the matrix.
 pub const EXTERNAL_PATH: &str = "tables/external.yaml";
-/// What clients must meet in that cluster.
+/// Results of clients in that cluster.
 pub const PACKET_PATH: &str = "tables/packet-path.yaml";
-/// What programs say when a node or an address is not as they need it.
+/// Messages of programs on a node that does not meet their requirements.
 pub const REFUSALS: &str = "tables/refusals.yaml";
 
 /// Every setting, changed while an agent runs.

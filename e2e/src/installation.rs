@@ -1,9 +1,9 @@
-//! What an installation puts into a real API server: the definitions of our objects, and the rights
-//! of the controller. Texts only.
+//! Objects of an installation in a real API server: the CRDs, and the RBAC permissions of the
+//! controller. Texts only.
 
 use anyhow::Result;
 
-/// Who the controller is.
+/// The user name of the controller.
 pub(crate) const CONTROLLER: &str = "portolan-controller";
 /// Definitions of our objects, as they are installed.
 const DEFINITIONS: [&str; 3] = [

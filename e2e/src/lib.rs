@@ -1,11 +1,10 @@
 //! Scenarios that run in place, in the guest or on a host whose kernel has IPVS.
 //!
-//! From the ground up: [`program`] starts known programs, [`namespace`] enters network namespaces,
-//! [`topology`] builds nodes, pods and outsiders from them, [`traffic`] sends and answers in them,
-//! [`witness`] reads the kernel's own view, [`cluster`] runs the controller and the agents, and
-//! [`jaeger`] shows where the time of a change went, and
-//! [`scenario`] (on a harness that all scenarios share) and [`demo`] tell stories with all of it. Expectations come from checked-in tables
-//! ([`expectation`]), never from the programs under test.
+//! From the ground up: [`program`] starts known programs, [`namespace`] enters network namespaces, [`topology`]
+//! builds nodes, pods and outsiders from them, [`traffic`] sends and answers in them, [`witness`] reads the kernel's
+//! own view, [`cluster`] runs the controller and the agents, and [`jaeger`] shows where the time of a change went.
+//! [`scenario`] (on a harness that all scenarios share) and [`demo`] combine all of these. Expectations come from
+//! checked-in tables ([`expectation`]), never from the programs under test.
 //!
 //! Everything a scenario makes is a guard: processes end and namespaces go when it is dropped.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Agents without a kernel: the real receiving end of the stream, which takes what it gets as
-//! applied at once, or as failed where that is asked for. Hundreds of them fit where one node would.
+//! Agents without a kernel: the real receiver of the stream, which reports each plan as applied at
+//! once, or as failed on request. Hundreds of them fit in the place of one node.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -36,9 +36,9 @@ struct Agent {
     receives: AbortHandle,
 }
 
-/// What an agent says that fails.
+/// The error of an agent that fails.
 pub const FAILURE: &str = "add a virtual server: no memory";
-/// The version of agents that stand for nobody's image.
+/// The version of agents without an image.
 const VERSION: &str = "light";
 /// Settings that an agent cannot apply, and whether it ever had them.
 #[derive(Debug, Default)]
@@ -60,16 +60,16 @@ impl History {
         }
     }
 
-    /// Whether one of them came twice, with another one in between.
+    /// Whether a plan was applied twice, with another one in between.
     fn went_back(&self) -> bool {
         let different: HashSet<_> = self.hashes.iter().collect();
         different.len() < self.hashes.len()
     }
 }
 
-/// How often a thread that is stuck looks whether it still is.
+/// Poll interval of a stuck thread.
 const STUCK: Duration = Duration::from_millis(5);
-/// How often a thread looks whether it is to end.
+/// Poll interval for the end of a thread.
 const LOOK: Duration = Duration::from_secs(3600);
 
 impl LightAgents {
@@ -175,7 +175,8 @@ impl LightAgents {
             .name(format!("{node} takes"))
             .spawn(move || {
                 take(&slot, &fails, &holds, &dislike, &history, &done);
-                // Nothing ever drains, and the receiver may not find that nobody could tell it.
+                // Nothing ever drains, but the sender has to live until `take` returns, or the
+                // receiver would see a closed channel.
                 drop(drains);
             })?;
         self.agents.insert(node, agent);
@@ -193,15 +194,15 @@ impl LightAgents {
         self.agents.get(node)?.slot.hash()
     }
 
-    /// A node's plan as everybody prints it, without warnings: they are not on the stream.
+    /// A node's plan in the printed form, without warnings, which are not on the stream.
     #[must_use]
     pub fn plan(&self, node: &str) -> Option<PlanDocument> {
         let slot = &self.agents.get(node)?.slot;
         slot.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
     }
 
-    /// From now on the node's agent fails to apply what it gets, with [`FAILURE`], or again applies all
-    /// of it, what failed before too.
+    /// Makes the node's agent fail to apply plans from now on, with [`FAILURE`], or apply them again, including the
+    /// failed one.
     pub fn set_failing(&self, node: &str, fails: bool) {
         if let Some(agent) = self.agents.get(node) {
             agent.failing.store(fails, Ordering::Relaxed);
@@ -240,8 +241,8 @@ impl LightAgents {
         }
     }
 
-    /// The nodes whose agents took a plan again after they had had another. Where the cluster never is as
-    /// it was before, these went back to an older plan.
+    /// The nodes whose agents applied a plan again after another one. If the cluster never returns to an earlier
+    /// state, these agents went back to an older plan.
     pub fn went_back(&self) -> impl Iterator<Item = &str> {
         let back = self
             .agents
@@ -286,7 +287,7 @@ fn scheduler(slot: &PlanSlot) -> Option<String> {
     slot.peek(|plan| Some(plan.node()?.settings.scheduler.to_string()))
 }
 
-/// Says of every plan that it is in force, or that something of it failed.
+/// Reports every plan as in force or as failed.
 fn take(
     slot: &PlanSlot,
     fails: &AtomicBool,

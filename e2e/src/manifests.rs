@@ -1,5 +1,5 @@
-//! What the manifests promise, read by a few lines of our own and not by the controller: every
-//! cluster IP with the ready endpoints behind it. Enough for Services with policy Cluster.
+//! The expectations that follow from manifests, read independently of the controller: every cluster
+//! IP with its ready endpoints. Covers Services with policy Cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -140,8 +140,8 @@ impl Manifests {
         frontends
     }
 
-    /// What IPVS has to hold on every node: a frontend without endpoints has no virtual server, the
-    /// rules refuse it (S-21).
+    /// The virtual servers that every node has to have: a frontend without endpoints has none,
+    /// since the rules reject it (S-21).
     #[must_use]
     pub fn virtual_servers(&self) -> VirtualServers {
         let server = |frontend: Frontend| {

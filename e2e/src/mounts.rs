@@ -1,4 +1,4 @@
-//! What a program under test sees of the files of `/proc`: another view than everybody else has.
+//! A private view of files in `/proc` for a program under test.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ pub fn keep_to_ourselves() -> Result<()> {
 /// Kernel settings cannot be written by the calling thread and what it starts.
 ///
 /// # Errors
-/// Without the privilege, or when they can be written all the same.
+/// Without the privilege, or if they are still writable.
 pub fn make_settings_read_only() -> Result<()> {
     let settings = Some("/proc/sys");
     keep_to_ourselves()?;
@@ -42,7 +42,7 @@ pub fn make_settings_read_only() -> Result<()> {
 /// This folder is mounted read-only for the calling thread and what it starts.
 ///
 /// # Errors
-/// Without the privilege, or when it can be written all the same.
+/// Without the privilege, or if it is still writable.
 pub fn make_read_only(folder: &Path) -> Result<()> {
     keep_to_ourselves()?;
     mount(Some(folder), folder, NONE, MsFlags::MS_BIND, NONE).context("mount the folder")?;

@@ -1,4 +1,4 @@
-//! Network namespaces: entering them on threads of their own, and nothing else.
+//! Network namespaces: entering them on their own threads, and nothing else.
 //!
 //! A thread moves, the process does not: `/proc/thread-self/net` and `/proc/sys/net` of that
 //! thread, its sockets and the children it starts all belong to the namespace. That replaces a
@@ -29,7 +29,7 @@ impl Namespace {
     /// Opens one by the name that `ip netns list` shows.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is none of that name.
     pub fn open(name: &str) -> Result<Self> {
         let open = |folder: &&str| File::open(Path::new(folder).join(name)).ok();
         let handle = FOLDERS.iter().find_map(open).with_context(|| {

@@ -61,7 +61,7 @@ impl Program {
         let mut command = Command::new(self.path()?);
         command.args(args);
         if self == Self::Kubectl {
-            // Aliases and defaults of whoever runs this would change what it does.
+            // Aliases and defaults of the caller would change its behaviour.
             command.env("KUBERC", "off");
         }
         if self == Self::Helm {
@@ -76,7 +76,7 @@ impl Program {
     /// printed.
     ///
     /// # Errors
-    /// When it cannot start or ends with anything but 0; the message holds its own words.
+    /// When it cannot start or ends with anything but 0; the message contains its output.
     pub fn run(self, args: &[&str]) -> Result<String> {
         self.run_with_input(args, "")
     }
@@ -148,15 +148,15 @@ impl Program {
         })
     }
 
-    /// Runs it as somebody without privileges, or without any tool in its search path, until it
-    /// ends, and gives back how it ended.
+    /// Runs it without privileges, or without any tool in its search path, until it ends, and
+    /// returns its result.
     ///
     /// # Errors
     /// When it cannot start.
     pub fn try_deprived(self, args: &[&str], of: Deprived) -> Result<Ended> {
         let mut command = self.command(args)?;
         match of {
-            Deprived::Privileges => drop(command.uid(NOBODY).gid(NOBODY)),
+            Deprived::Privileges => drop(command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID)),
             Deprived::Tools => drop(command.env("PATH", "/nonexistent")),
         }
         let line = self.line(args);
@@ -205,7 +205,7 @@ impl Program {
     }
 }
 
-/// Plugins and settings of whoever runs this would change what helm does.
+/// Plugins and settings of the caller would change the behaviour of helm.
 const HELM: [(&str, &str); 4] = [
     ("HELM_CACHE_HOME", "/nonexistent"),
     ("HELM_CONFIG_HOME", "/nonexistent"),
@@ -213,9 +213,9 @@ const HELM: [(&str, &str); 4] = [
     ("HELM_DRIVER", "secret"),
 ];
 /// The user that owns nothing.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED_ID: u32 = 65_534;
 
-/// What a program is started without.
+/// What a program lacks when it is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deprived {
     /// Root's privileges.

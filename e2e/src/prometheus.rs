@@ -1,4 +1,4 @@
-//! Prometheus in a namespace, and what it tells.
+//! Prometheus in a namespace, and queries of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -16,7 +16,7 @@ use crate::program::{Program, Running};
 use crate::traffic::http;
 use crate::waits::{LATER, Waits};
 
-/// Nobody else listens in the namespaces of the lab.
+/// No other program listens in the namespaces of the lab.
 const PORT: u16 = 9090;
 
 /// Runs, with its store in a folder, until it is dropped.
@@ -110,7 +110,7 @@ impl Prometheus {
         Ok(prometheus)
     }
 
-    /// What an expression is now.
+    /// The current value of an expression.
     pub(crate) fn query(&self, expression: &str) -> Result<Vec<Series>> {
         let scalar = format!("vector({expression})");
         // A scalar comes in another form.

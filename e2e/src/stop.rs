@@ -1,5 +1,5 @@
-//! One flag: somebody asked us to end. Loops and waits look at it, so that a signal leads to the
-//! ordinary way out, on which every guard removes what it made.
+//! One flag: a signal asked this process to end. Loops and waits check it, so that a signal leads
+//! to a regular return, in which every guard removes what it created.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,24 +7,24 @@ use anyhow::{Context, Result, bail};
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody asked us to end.
+/// Whether a signal asked this process to end.
 #[must_use]
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed)
 }
 
-/// An error once somebody asked us to end; call it at the top of long loops.
+/// Fails once a signal asked this process to end; call it at the top of long loops.
 ///
 /// # Errors
-/// "told to end" after SIGINT or SIGTERM.
+/// "ended by a signal" after SIGINT or SIGTERM.
 pub fn check() -> Result<()> {
     if asked() {
-        bail!("told to end by a signal");
+        bail!("ended by a signal");
     }
     Ok(())
 }
 
-/// Listens for SIGINT and SIGTERM on a thread of its own.
+/// Listens for SIGINT and SIGTERM on its own thread.
 ///
 /// # Errors
 /// When the kernel refuses the handlers.

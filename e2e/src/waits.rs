@@ -56,7 +56,7 @@ impl Waits {
         on_hardware.mul_f64(self.slowness)
     }
 
-    /// Asks until the answer is no error.
+    /// Retries until `ask` succeeds.
     ///
     /// # Errors
     /// When the deadline has passed: `what` was waited for, and the last error.
@@ -69,7 +69,7 @@ impl Waits {
         self.eventually_while(what, on_hardware, || Ok(()), ask)
     }
 
-    /// The same as long as something else holds.
+    /// The same while another condition holds.
     ///
     /// # Errors
     /// As [`Self::eventually`]; that of the other thing at once.
@@ -132,7 +132,7 @@ impl Waits {
 /// Sleeps until a moment, in steps short enough to notice a signal.
 ///
 /// # Errors
-/// When we are told to end.
+/// If this process was asked to end.
 pub fn sleep_until(moment: Instant) -> Result<()> {
     loop {
         stop::check()?;

@@ -1,5 +1,5 @@
-//! The kernel's own view, from the kernel's own text and the tools everybody uses: never through
-//! the code under test.
+//! The kernel's own view, from files of the kernel and standard tools: never through the code under
+//! test.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,13 +46,13 @@ pub fn require_ipvs() -> Result<()> {
 /// virtual servers, Linux 6.1 leaves some out.
 ///
 /// # Errors
-/// When `ipvsadm` fails or prints what nobody understands.
+/// If `ipvsadm` fails or its output cannot be parsed.
 pub fn virtual_servers(namespace: &Namespace) -> Result<VirtualServers> {
     parse(&namespace.inside(|| Program::Ipvsadm.run(&["-Sn"]))?)
 }
 
-/// What of these takes new connections: without real servers that only wait for their last ones, and
-/// without virtual servers that are there for those alone.
+/// The part that takes new connections: without draining real servers, and without virtual servers
+/// that only have those.
 #[must_use]
 pub fn without_draining(servers: VirtualServers) -> VirtualServers {
     let left = servers.into_iter().filter_map(|(server, mut held)| {
@@ -121,8 +121,8 @@ fn sorted(text: &str) -> String {
     lines.join("\n")
 }
 
-/// What rules there are, table by table. Dates, packet counts and tables without content say
-/// nothing: some versions of the tool print empty tables and some do not.
+/// The rules, table by table. Dates, packet counts and empty tables are left out: some versions of
+/// the tool print empty tables and some do not.
 fn rules_only(text: &str) -> String {
     let mut table = "";
     let mut rules = Vec::new();
@@ -207,12 +207,12 @@ mod tests {
         );
         assert!(
             parse("-A -f 1 -s rr").is_err(),
-            "firewall marks are nobody's here"
+            "firewall marks are not used here"
         );
     }
 
     #[test]
-    fn what_drains_is_told_from_what_is_empty() {
+    fn draining_servers_are_distinguished_from_empty_ones() {
         let text = "\
 -A -t 10.96.0.1:80 -s rr
 -a -t 10.96.0.1:80 -r 10.244.1.11:8080 -m -w 1

@@ -1,5 +1,5 @@
-//! The chart's README lists every value with its default and what the comment above it says. With
-//! `PORTOLAN_WRITE_README=1` the list is written, else compared.
+//! The chart's README lists every value with its default and the comment above it. With
+//! `PORTOLAN_WRITE_README=1` the list is written, otherwise compared.
 
 #![allow(
     clippy::unwrap_used,
@@ -115,7 +115,10 @@ fn the_readme_of_the_chart_lists_every_value() {
         std::fs::write(path, text).unwrap();
         return;
     }
-    assert_eq!(found, wanted, "write it anew: the line above it says how");
+    assert_eq!(
+        found, wanted,
+        "generate it again: the line above it says how"
+    );
 }
 
 #[test]

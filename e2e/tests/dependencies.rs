@@ -1,5 +1,5 @@
-//! The architecture is in the manifests: which crate may know which. Reads `cargo tree` and the
-//! manifests; touches nothing.
+//! The manifests enforce the architecture: which crate may depend on which. Reads `cargo tree` and
+//! the manifests; touches nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,8 +43,8 @@ const SOCKETS: &str = "socket2|mio|nix|rustix";
 const CLOCK: &str = "chrono|time|jiff";
 const CHANCE: &str = "rand|rand_*|getrandom|fastrand";
 
-/// Nobody may know the scenarios and the lab.
-const KNOWN_BY_NOBODY: [&str; 2] = ["portolan-e2e", "portolan-lab"];
+/// No crate may depend on the scenarios and the lab.
+const NO_DEPENDENTS: [&str; 2] = ["portolan-e2e", "portolan-lab"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -133,7 +133,7 @@ fn no_crate_has_a_forbidden_one_below_it() {
     for (name, never) in NEVER {
         for found in below(name) {
             let forbidden = never.iter().any(|pattern| matches(pattern, &found));
-            let hidden = KNOWN_BY_NOBODY.contains(&found.as_str());
+            let hidden = NO_DEPENDENTS.contains(&found.as_str());
             if forbidden || hidden {
                 wrong.push(format!("{name} has {found} below it"));
             }

@@ -1,4 +1,5 @@
-//! Documents: every link leads somewhere, the README names every page, sentences are short, and words of our own are few.
+//! Documents: every link leads somewhere, the README names every page, sentences are short, and private idioms are
+//! rare.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 
-/// Words that say in a way of our own what the field has a term for.
+/// Words of a private idiom, for which the field has standard terms.
 const OWN_WORDS: [&str; 9] = [
     "told",
     "heard",
@@ -23,7 +24,7 @@ const OWN_WORDS: [&str; 9] = [
     "anew",
     "is meant to",
 ];
-/// How often each may stand in all documents together.
+/// Maximum number of uses of each in all documents together.
 const OWN_WORDS_LIMIT: usize = 10;
 /// Words in a sentence of the median length.
 const SENTENCE_LIMIT: usize = 17;

@@ -1,6 +1,6 @@
-//! Holds `deny.toml` true with `cargo metadata` alone: licences, bans, sources and versions that
-//! are there twice. Security advisories need the network: they are not checked here, and
-//! `cargo deny check advisories` does it where it is installed.
+//! Checks the rules of `deny.toml` with `cargo metadata` alone: licences, bans, sources and
+//! duplicate versions. Security advisories need the network, so they are not checked here: run
+//! `cargo deny check advisories`.
 
 #![allow(
     clippy::unwrap_used,
@@ -152,7 +152,7 @@ fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Result<bool, S
     let result = parser.any()?;
     match parser.words {
         [] => Ok(result),
-        rest => Err(format!("{expression:?}: nobody expects {rest:?}")),
+        rest => Err(format!("{expression:?}: unexpected {rest:?}")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the chart's rules and dashboard ask for is what the programs tell. Reads files only.
+//! The chart's rules and dashboard use only metrics that the programs export. Reads files only.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,16 +9,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The documents of metrics; tests of both programs hold them true.
+/// The documents of metrics; tests of both programs verify them.
 const DOCUMENTS: [&str; 2] = ["controller/METRICS.md", "node-agent/METRICS.md"];
 const ASKING: [&str; 3] = [
     "charts/portolan/monitoring/rules.yaml",
     "charts/portolan/monitoring/dashboard.json",
     "e2e/api/alerts.yaml",
 ];
-/// How names of our metrics begin.
+/// Prefixes of our metrics.
 const OURS: [&str; 2] = ["portolan_", "kubeproxy_"];
-/// What a histogram's samples are called behind its name.
+/// Suffixes of a histogram's series.
 const PARTS: [&str; 3] = ["_bucket", "_count", "_sum"];
 
 fn read(path: &str) -> String {
@@ -27,7 +27,7 @@ fn read(path: &str) -> String {
 }
 
 /// Names of all series.
-fn told() -> BTreeSet<String> {
+fn exported() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for document in DOCUMENTS {
         for row in read(document).lines() {
@@ -58,14 +58,18 @@ fn asked(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn rules_and_panels_ask_for_metrics_that_the_programs_tell() {
-    let told = told();
-    assert!(told.len() > 40, "only {} series are documented", told.len());
+fn rules_and_panels_use_metrics_that_the_programs_export() {
+    let exported = exported();
+    assert!(
+        exported.len() > 40,
+        "only {} series are documented",
+        exported.len()
+    );
     for file in ASKING {
         let asked = asked(&read(file));
         assert!(asked.len() > 10, "{file} asks for {asked:?} only");
-        let unknown: Vec<_> = asked.difference(&told).collect();
-        assert!(unknown.is_empty(), "{file}: nobody tells {unknown:?}");
+        let unknown: Vec<_> = asked.difference(&exported).collect();
+        assert!(unknown.is_empty(), "{file}: no program exports {unknown:?}");
     }
 }
 

@@ -1,5 +1,5 @@
-//! What drains, why, and for how much longer: the page `/drains`, which `show` reads. Only the agent
-//! that runs knows since when an endpoint is gone.
+//! The page `/drains` with all draining real servers, their reasons and deadlines, for `show`. Only the running
+//! agent knows since when an endpoint is gone.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,26 +9,26 @@ use portolan_plan::Protocol;
 use portolan_reconcile::{RealServerKey, VirtualServerKey};
 use serde::{Deserialize, Serialize};
 
-/// A real server that drains, as the programmer knows it.
+/// A draining real server as the programmer tracks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drain {
     /// Its virtual server.
     pub server: VirtualServerKey,
-    /// Which it is.
+    /// The real server.
     pub backend: RealServerKey,
-    /// Whether the virtual server is there for those that drain alone.
+    /// Whether the virtual server exists only for draining real servers.
     pub rests: bool,
-    /// How long it may stay once its endpoint is gone.
+    /// How long it may stay after its endpoint is gone.
     pub deadline: Duration,
-    /// Since when the cluster has no such endpoint any more; `None` while it has.
+    /// When its endpoint left the cluster; `None` while it exists.
     pub gone: Option<Instant>,
 }
 
-/// A real server that drains, as tools read it.
+/// A draining real server in the JSON of `/drains`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToldDrain {
-    /// The protocol of both.
+pub struct ListedDrain {
+    /// The protocol of the virtual and the real server.
     pub protocol: Protocol,
     /// The address of its virtual server.
     pub server_address: IpAddr,
@@ -40,20 +40,20 @@ pub struct ToldDrain {
     pub port: u16,
     /// Why it drains.
     pub reason: Reason,
-    /// Since how many seconds its endpoint is gone; `null` while it is there.
+    /// Seconds since its endpoint left the cluster; `null` while it exists.
     pub gone_seconds: Option<u64>,
-    /// In how many seconds its connections end; `null` while its endpoint exists.
+    /// Seconds until its connections are cut; `null` while its endpoint exists.
     pub deadline_seconds: Option<u64>,
 }
 
 /// Why a real server drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// No endpoint has its address any more.
+    /// Its endpoint left the cluster.
     EndpointGone,
-    /// None of the Service's endpoints takes connections.
+    /// None of the Service's endpoints accepts connections.
     NoneReady,
-    /// It is not in the list that serves this virtual server: not ready, or meant for other nodes.
+    /// It is not in the list for this virtual server: not ready, or assigned to other nodes.
     NotInList,
 }
 
@@ -62,13 +62,13 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::EndpointGone => "its endpoint left the cluster",
             Self::NoneReady => "no endpoint is ready",
-            Self::NotInList => "not ready, or meant for other nodes",
+            Self::NotInList => "not ready, or assigned to other nodes",
         })
     }
 }
 
-impl ToldDrain {
-    /// What is told of one at a moment.
+impl ListedDrain {
+    /// The JSON entry at this moment.
     pub fn of(drain: &Drain, now: Instant) -> Self {
         let gone = drain.gone.map(|since| now.saturating_duration_since(since));
         let reason = match (gone, drain.rests) {
@@ -88,7 +88,7 @@ impl ToldDrain {
         }
     }
 
-    /// Which it is.
+    /// The virtual and the real server.
     pub fn key(&self) -> (VirtualServerKey, RealServerKey) {
         let server = VirtualServerKey {
             address: self.server_address,
@@ -120,17 +120,17 @@ mod tests {
             deadline: Duration::from_secs(60),
             gone: None,
         };
-        let told = |drain: &Drain, seconds| {
-            let told = ToldDrain::of(drain, start + Duration::from_secs(seconds));
-            assert_eq!(told.key(), (drain.server, drain.backend));
-            (told.reason, told.gone_seconds, told.deadline_seconds)
+        let list = |drain: &Drain, seconds| {
+            let entry = ListedDrain::of(drain, start + Duration::from_secs(seconds));
+            assert_eq!(entry.key(), (drain.server, drain.backend));
+            (entry.reason, entry.gone_seconds, entry.deadline_seconds)
         };
-        assert_eq!(told(&drain, 500), (Reason::NotInList, None, None), "S-113");
+        assert_eq!(list(&drain, 500), (Reason::NotInList, None, None), "S-113");
         drain.rests = true;
-        assert_eq!(told(&drain, 500), (Reason::NoneReady, None, None));
+        assert_eq!(list(&drain, 500), (Reason::NoneReady, None, None));
         drain.gone = Some(start);
         let gone = |ago, left| (Reason::EndpointGone, Some(ago), Some(left));
-        assert_eq!(told(&drain, 12), gone(12, 48), "S-115");
-        assert_eq!(told(&drain, 90), gone(90, 0));
+        assert_eq!(list(&drain, 12), gone(12, 48), "S-115");
+        assert_eq!(list(&drain, 90), gone(90, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! The Portolan node agent: receives its plan and programs IPVS, ipsets, rules and routes.
 //!
-//! [`receive`] keeps the plan, [`programmer`] keeps the kernel equal to it, [`kernel`] is the only
-//! part that touches the kernel. [`health`] and [`metrics`] say how that goes, [`http`] answers whoever
-//! asks, [`show`] and [`doctor`] speak to people. What to write is decided in `portolan-reconcile`.
+//! [`receive`] follows the controller and keeps the current plan, [`programmer`] reconciles the kernel with it, and
+//! [`kernel`] is the only module that accesses the kernel. [`health`] and [`metrics`] report the state over [`http`];
+//! [`show`] and [`doctor`] print it for operators. `portolan-reconcile` decides which operations are needed.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -11,9 +11,11 @@ pub mod drains;
 pub mod health;
 pub mod http;
 pub mod kernel;
+mod labels;
 pub mod loopback;
 pub mod metrics;
 mod owners;
+pub mod page;
 pub mod pages;
 pub mod programmer;
 pub mod receive;

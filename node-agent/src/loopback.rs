@@ -1,8 +1,8 @@
-//! Node ports on loopback addresses, for the node's own clients (S-234). The kernel cannot translate what comes from
-//! 127.0.0.1 or ::1 to another address, so this passes TCP streams on.
+//! Node ports on loopback addresses for the node's own clients (`nodePortAddresses: localhost`, S-234). The kernel
+//! cannot translate packets from 127.0.0.1 or ::1 to another address, so this proxies TCP streams in user space.
 //!
-//! Touches: the network. A connection goes to a backend of the plan in force when it comes. What it costs is bounded:
-//! so many connections, and so long to connect.
+//! Touches: the network. A connection goes to a backend of the plan that is current at its start. The number of
+//! connections and the time to connect are limited.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,20 +22,20 @@ use tracing::{debug, info, warn};
 use crate::programmer::Applied;
 use crate::slot::PlanSlot;
 
-/// What asks for it in `nodePortAddresses`.
+/// The value in `nodePortAddresses` that enables it.
 pub const LOCALHOST: &str = "localhost";
-/// How many connections are passed on at once; others wait.
+/// Maximum number of proxied connections; further ones wait.
 const CONNECTIONS: usize = 1024;
-/// How many backends are tried for one connection.
+/// Maximum number of backends that are tried for one connection.
 const TRIES: usize = 3;
-/// How long each may take to answer.
+/// Timeout for connecting to a backend.
 const CONNECT: Duration = Duration::from_secs(5);
-/// When a port that somebody has is tried again.
+/// Retry delay for a port that is in use.
 const RETRY: Duration = Duration::from_secs(5);
-/// A pause when no connection can be taken: there are too many open files.
+/// Pause after a failed accept, which happens with too many open files.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Where it listens, and whose port that is.
+/// The listen addresses with the Service ports that they serve.
 type Ports = BTreeMap<SocketAddr, Target>;
 
 /// A port of a Service.
@@ -46,7 +46,7 @@ struct Target {
     family: Family,
 }
 
-/// Listens where the plan in force wants it, for as long as the program runs.
+/// Listens on the node ports of the current plan until the program ends.
 pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
     let mut open: BTreeMap<SocketAddr, (Target, Listening)> = BTreeMap::new();
     let mut taken: BTreeMap<SocketAddr, String> = BTreeMap::new();
@@ -63,12 +63,12 @@ pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
             match TcpListener::bind(place).await {
                 Ok(listener) => {
                     if taken.remove(&place).is_some() {
-                        info!(%place, service = %target.service, "node port on a loopback address: open now");
+                        info!(%place, service = %target.service, "now listening for a node port on loopback");
                     }
                     let task = accept(listener, target.clone(), slot.clone(), room.clone());
                     open.insert(place, (target, Listening(tokio::spawn(task))));
                 }
-                Err(error) => tell(&mut taken, place, &target, &error),
+                Err(error) => log_failure(&mut taken, place, &target, &error),
             }
         }
         tokio::select! {
@@ -78,8 +78,8 @@ pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
     }
 }
 
-/// Once for each reason.
-fn tell(
+/// Logs each reason once.
+fn log_failure(
     taken: &mut BTreeMap<SocketAddr, String>,
     place: SocketAddr,
     target: &Target,
@@ -89,8 +89,8 @@ fn tell(
     if taken.get(&place) != Some(&why) {
         let (service, port) = (&target.service, place.port());
         warn!(
-            "listen on {place} for the node port of {service}: {error}; `ss -ltnp sport = {port}` on the node names the \
-             program that has it"
+            "listen on {place} for the node port of {service}: {error}; `ss -ltnp sport = {port}` on the node shows \
+             the program that uses it"
         );
     }
     taken.insert(place, why);
@@ -135,7 +135,7 @@ fn loopback(family: Family) -> IpAddr {
     }
 }
 
-/// A socket that is open as long as this is there. Connections go on without it.
+/// A socket that is open for the lifetime of this value. Its connections continue after that.
 struct Listening(JoinHandle<()>);
 
 impl Drop for Listening {
@@ -151,7 +151,7 @@ async fn accept(listener: TcpListener, target: Target, slot: Arc<PlanSlot>, room
             sleep(BREATH).await;
             continue;
         };
-        // Only then: a port that nobody uses takes no room from others.
+        // Acquired after accept, so that an unused port does not take capacity from others.
         let Ok(place) = room.clone().acquire_owned().await else {
             return;
         };
@@ -164,7 +164,7 @@ async fn accept(listener: TcpListener, target: Target, slot: Arc<PlanSlot>, room
     }
 }
 
-/// Who serves a port, for clients of the node itself.
+/// The backends of a port for clients on the node itself.
 fn backends(plan: &NodePlan, target: &Target) -> Vec<SocketAddr> {
     let head = match plan.get(&EntryKey::Head(target.service.clone())) {
         Some(Entry::Head(head)) => &*head.ports,
@@ -184,7 +184,7 @@ fn backends(plan: &NodePlan, target: &Target) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// Passes a stream on to the first that answers; without one the client's connection ends.
+/// Proxies a stream to the first backend that accepts it; without one the client's connection is closed.
 async fn pass_on(mut client: TcpStream, backends: &[SocketAddr], first: usize) {
     for turn in 0..backends.len().min(TRIES) {
         let Some(backend) = backends.get((first + turn) % backends.len()) else {
@@ -192,12 +192,12 @@ async fn pass_on(mut client: TcpStream, backends: &[SocketAddr], first: usize) {
         };
         match timeout(CONNECT, TcpStream::connect(backend)).await {
             Ok(Ok(mut server)) => {
-                // How it ends is between the two.
+                // Errors of the stream concern only the client and the backend.
                 drop(copy_bidirectional(&mut client, &mut server).await);
                 return;
             }
-            Ok(Err(error)) => debug!(%backend, %error, "a backend does not answer"),
-            Err(_) => debug!(%backend, "a backend does not answer in time"),
+            Ok(Err(error)) => debug!(%backend, %error, "cannot connect to a backend"),
+            Err(_) => debug!(%backend, "a backend did not answer in time"),
         }
     }
 }

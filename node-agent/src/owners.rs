@@ -1,20 +1,20 @@
-//! Which Service answers where, whether or not it has endpoints.
+//! Maps virtual servers to the Services of the plan, with or without endpoints.
 
 use portolan_plan::{FrontendKind, NodePlan, ServiceId};
 use portolan_reconcile::{HostNetwork, VirtualServerKey, node_port_addresses};
 
-/// A place where a Service of the plan answers.
+/// A virtual server of a Service.
 pub(crate) struct Owned<'a> {
-    /// The place.
+    /// The virtual server.
     pub(crate) place: VirtualServerKey,
     /// The Service.
     pub(crate) service: &'a ServiceId,
-    /// What the place is for it.
+    /// The kind of its address.
     pub(crate) kind: FrontendKind,
 }
 
-/// All of them, on a node with this network. What stands on other addresses of the node is somebody
-/// else's, whatever its port (S-32).
+/// All virtual servers of the plan on a node with this network. A virtual server on another address of the node
+/// belongs to another program, even if it has the number of a node port (S-32).
 pub(crate) fn owned<'a>(plan: &'a NodePlan, host: &HostNetwork) -> Vec<Owned<'a>> {
     let own = plan.node().map(|node| node_port_addresses(node, host));
     let own = own.unwrap_or_default();

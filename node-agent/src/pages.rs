@@ -1,4 +1,4 @@
-//! Who answers what: the pages that sockets lead to.
+//! Routes requests to the pages of the agent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::drains::{Drain, ToldDrain};
+use crate::drains::{Drain, ListedDrain};
 use crate::health::Health;
-use crate::http::{Answer, Page, Place};
 use crate::metrics::Metrics;
+use crate::page::{Answer, Page, Place};
 
-/// All pages of the program.
+/// All pages of the agent.
 #[derive(Debug)]
 pub struct Pages {
     pub(crate) health: Arc<Health>,
@@ -29,24 +29,24 @@ impl Pages {
         }
     }
 
-    /// Where they are to be.
+    /// The wanted listen addresses.
     pub(crate) fn places(&self) -> BTreeSet<Place> {
         self.health.places()
     }
 
-    fn drains(&self) -> Vec<ToldDrain> {
+    fn drains(&self) -> Vec<ListedDrain> {
         let now = Instant::now();
         let drains = self.drains.borrow();
         drains
             .iter()
-            .map(|drain| ToldDrain::of(drain, now))
+            .map(|drain| ListedDrain::of(drain, now))
             .collect()
     }
 
-    /// Answers at once: nobody is asked, nothing is waited for.
+    /// Responds from memory, without I/O or waiting.
     pub(crate) fn answer(&self, page: Page, path: &str, accept: Option<&str>) -> Answer {
         match (page, path) {
-            // Balancers ask on any path (S-139).
+            // Load balancers may use any path (S-139).
             (Page::Check(port, family), _) => self.health.check(port, family),
             (Page::Node, "/healthz") => self.health.healthz(),
             (Page::Node, "/livez") => self.health.livez(),

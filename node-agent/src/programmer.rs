@@ -1,8 +1,8 @@
-//! Keeps the kernel equal to the latest plan: observe, compare, write, verify, retry.
+//! Reconciles the kernel with the latest plan: observe, compare, write, verify, retry.
 //!
-//! One blocking thread runs this. It knows the kernel by a shadow that it keeps up with every
-//! operation that succeeded; after a failure, and once in every sync period, it looks again. When
-//! the node's network changed it looks at links, addresses and routes at once, and at nothing else.
+//! One blocking thread runs this. It caches the kernel state in a shadow, which it updates with every successful
+//! operation. After a failure, and once in every sync period, it reads the kernel again. After a change of the
+//! node's network it immediately reads links, addresses and routes, and nothing else.
 
 mod applied;
 mod drain;
@@ -34,58 +34,58 @@ pub use self::applied::Applied;
 use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
-use self::look::{Begun, Ground, News};
+use self::look::{Begun, Ground, Novelty};
 use self::outcome::Outcome;
 use self::pace::Pace;
 use self::part::{Job, Work};
 use self::pieces::InPieces;
 use self::schedule::{Pass, Schedule};
 pub use self::steps::Step;
-use self::told::{Why, tell};
+use self::told::{Why, log_pass};
 use crate::drains::Drain;
 use crate::health::{Health, Passed};
 use crate::kernel::{Kernel, KernelError};
 use crate::record::Record;
 use crate::slot::{PlanSlot, Source, Woken};
 
-/// Keeps a kernel equal to a plan.
+/// Reconciles a kernel with the plan.
 #[derive(Debug)]
 pub struct Programmer<K> {
     kernel: K,
     slot: Arc<PlanSlot>,
     record: Record,
-    /// What may be touched; `None` until there was a first plan and there is no record.
+    /// The virtual servers that may be modified; `None` before the first plan if there is no record.
     owned: Option<Owned>,
-    /// Whether the record on disk is behind `owned`.
+    /// Whether the record on disk is older than `owned`.
     unrecorded: bool,
     shadow: Option<Observed>,
-    /// What a look has seen that did not end yet.
+    /// The partial result of a read of the kernel that has not finished.
     begun: Option<Begun>,
-    /// The network as it was known before the shadow was given up.
+    /// The network of the last discarded shadow.
     last_network: Option<Network>,
-    /// The device that both tell of.
+    /// The device in both of these.
     device: Option<Arc<str>>,
-    /// Devices that settings named before and that are still there.
+    /// Devices of earlier settings that still exist.
     retired: BTreeSet<Arc<str>>,
     drains: Drains,
     drift: DriftWatch,
     applied: watch::Sender<Applied>,
     health: Arc<Health>,
     flows: flows::Flows,
-    /// What Services want together; `None` unless the shadow is as the plan taken last wants it.
+    /// Desired state that Services share; `None` unless the shadow equals the desired state of the last plan.
     shared: Option<Shared>,
-    /// Where the plan is from that was taken last.
+    /// Origin of the last plan.
     source: Source,
     pace: Pace,
-    /// What Services have carried, where somebody wants to know.
+    /// Traffic of Services, if enabled.
     traffic: Option<traffic::Reading>,
-    /// Why the node had no IPv6 when that was told last.
+    /// The last logged reason why the node has no IPv6.
     ipv6_off: Option<Ipv6Off>,
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// A programmer that tells what it did through `applied`, through `draining` the addresses of
-    /// backends that drain, and `health` what came of each pass.
+    /// A programmer that publishes the result of each pass in `applied` and `health`, and the addresses of draining
+    /// backends in `draining`.
     pub fn new(
         kernel: K,
         slot: Arc<PlanSlot>,
@@ -95,7 +95,10 @@ impl<K: Kernel> Programmer<K> {
         health: Arc<Health>,
     ) -> Self {
         let owned = record.read().unwrap_or_else(|problem| {
-            warn!(%problem, "going on without the record: what stands where Services of the plan do is taken for ours");
+            warn!(
+                %problem,
+                "continuing without the record: virtual servers at addresses and ports of the plan count as owned"
+            );
             None
         });
         let owned = owned.map(|recorded| Owned {
@@ -126,23 +129,23 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    /// What is done about stale UDP flows, from now on.
+    /// Subscribes to the counters of the cleanup of stale UDP flows.
     pub fn flow_counters(&self) -> watch::Receiver<FlowCounters> {
         self.flows.counters()
     }
 
-    /// What drains and why, from now on.
+    /// Subscribes to the list of draining real servers.
     pub fn drains(&self) -> watch::Receiver<Vec<Drain>> {
         self.drains.listed()
     }
 
-    /// Runs until the slot is stopped. What is in the kernel then stays there (S-199).
+    /// Runs until the slot is stopped. The kernel state stays (S-199).
     pub fn run(mut self) {
         let mut schedule = Schedule::default();
         let mut failed = false;
         let mut unfinished = false;
         loop {
-            // A newer plan goes first, what was put off next, and nothing waits.
+            // A newer plan comes first, then postponed work; neither waits.
             let now = Instant::now();
             let wait = if unfinished {
                 Duration::ZERO
@@ -156,17 +159,17 @@ impl<K: Kernel> Programmer<K> {
                 return;
             }
             self.look_at_drains();
-            // Changes that come one after the other must not put off looking at the kernel.
+            // A sequence of changes must not postpone the read of the kernel.
             let late = schedule.is_due(Instant::now());
-            // What is left alone is known as it was left, and the plan may want it otherwise now.
+            // The shadow of unrepaired drift shows the state before the drift, but the new plan may change it.
             if late || (woken == Woken::Changed && self.drift.leaves_alone()) {
                 self.forget();
             }
-            // It was only time to count connections.
+            // The timeout was only for counting connections.
             if woken == Woken::TimedOut && !late && !unfinished && self.shadow.is_some() {
                 continue;
             }
-            // A look that finds everything as it was known costs no pass.
+            // If the read finds no change, no pass is needed.
             if woken == Woken::Disturbed && !late {
                 let (network, rules) = (self.network_changed(), self.rules_changed());
                 if !(network || rules) {
@@ -188,7 +191,7 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    /// Makes the kernel equal to the plan, and tells what came of it.
+    /// Reconciles the kernel with the plan, and publishes the result.
     fn pass(&mut self, why: Why) -> Pass {
         let mut outcome = Outcome::default();
         let started = outcome.steps.began();
@@ -196,11 +199,11 @@ impl<K: Kernel> Programmer<K> {
         let period = ground
             .as_ref()
             .map_or(Duration::MAX, |ground| ground.period);
-        let news = outcome.step("look", |outcome| {
+        let novelty = outcome.step("look", |outcome| {
             let look = |ground| self.look(ground, outcome);
-            ground.as_ref().map_or(News::Some, look)
+            ground.as_ref().map_or(Novelty::Some, look)
         });
-        let in_step = why == Why::Changed && news == News::None && outcome.failed == 0;
+        let in_step = why == Why::Changed && novelty == Novelty::None && outcome.failed == 0;
         let Job {
             generation,
             hash,
@@ -209,7 +212,7 @@ impl<K: Kernel> Programmer<K> {
             work,
         } = outcome.step("desired state", |_| self.take(in_step));
         self.finish_look(work.desired(), &mut outcome);
-        // Nothing is written before a first complete plan (S-183).
+        // Nothing is written before the first complete plan (S-183).
         if generation == 0 {
             return Pass::nothing(period, started.elapsed());
         }
@@ -243,9 +246,9 @@ impl<K: Kernel> Programmer<K> {
             began: Some(started),
             steps: outcome.steps.done().into(),
         };
-        tell(&applied, why, self.source, trace);
-        // Schedulers that are still to be changed do not hold back the acknowledgement, or the next
-        // plan would wait for all of them: what is served, and by whom, is in force.
+        log_pass(&applied, why, self.source, trace);
+        // Pending scheduler changes do not delay the acknowledgement, because the next plan would wait for all of
+        // them. Virtual servers and their backends are already applied.
         self.applied.send_replace(applied);
         Pass {
             failed,
@@ -265,7 +268,8 @@ impl<K: Kernel> Programmer<K> {
             Work::Part(_, part) => self.follow(*part, outcome),
             Work::Whole(Some(desired)) => self.write(*desired, outcome),
             Work::Whole(None) => {
-                let reason = "it does not say what this node is; is the controller newer?";
+                let reason =
+                    "it has no entry for this node; is the controller newer than the agent?";
                 outcome.fail(&KernelError::new("read the plan", reason), &Family::BOTH);
             }
         }
@@ -274,8 +278,8 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    /// Makes the kernel as all of a plan wants it. Without a shadow there is nothing to compare with,
-    /// and the look that failed is told.
+    /// Reconciles the kernel with the complete plan. Without a shadow there is nothing to compare with; the failed
+    /// read is reported elsewhere.
     fn write(&mut self, desired: Desired, outcome: &mut Outcome) {
         self.shared = None;
         let Some(mut shadow) = self.shadow.take() else {
@@ -293,7 +297,7 @@ impl<K: Kernel> Programmer<K> {
         let sound = self.carry_out(&mut shadow, &desired, &mut owned, &scope, outcome);
         self.drift.settle(&shadow, &desired);
         self.retire_devices(outcome);
-        // A plan from disk may be a part of one: what is ours is judged again by a controller's.
+        // A saved plan may be incomplete, so ownership is determined again with the first plan from a controller.
         self.owned = (self.source == Source::Controller || !adopts).then_some(owned);
         self.shadow = Some(shadow);
         self.shared = Some(Shared::from(desired));
@@ -302,8 +306,7 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    /// Makes what is in scope of the kernel as the plan wants it; false when the kernel was not as it
-    /// was known.
+    /// Reconciles the part of the kernel in scope. Returns false if the kernel differed from the shadow.
     fn carry_out(
         &mut self,
         shadow: &mut Observed,
@@ -332,12 +335,12 @@ impl<K: Kernel> Programmer<K> {
         while let Some((phase, ops)) = phases.next() {
             debug!(?phase, operations = ops.len(), "writing");
             if let (Phase::Hidden, Some((Phase::Rules, rules))) = (phase, phases.peek()) {
-                // What rules stand on is there or has failed: sets come before.
+                // The sets that the rules need exist already or have failed: their phase comes before.
                 self.kernel
                     .foresee(&ready(rules.clone(), shadow, desired).0);
             }
             outcome.unfinished |= puts_off(phase, &ops);
-            // One that stands on another that failed would open or take away too much.
+            // An operation whose precondition failed could open or remove too much.
             let (ops, held_back) = ready(ops, shadow, desired);
             for (op, reason) in held_back {
                 outcome.hold_back(&KernelError::new(&op, reason));
@@ -352,7 +355,7 @@ impl<K: Kernel> Programmer<K> {
         let sound = self.begin_drains(shadow, desired, owned, scope);
         self.unrecorded |= owned.release(shadow, desired, scope);
         self.put_on_record(owned, outcome);
-        // Before the rest is written, the next datagram would make the same flow again (S-128).
+        // Only after all writes: before, the next datagram would create the same flow again (S-128).
         if self.source == Source::Controller {
             outcome.step("flows", |_| self.flows.clean(&mut self.kernel, desired));
         }
@@ -367,7 +370,7 @@ impl<K: Kernel> Programmer<K> {
         outcome: &mut Outcome,
     ) {
         let results = ops.iter().zip(self.kernel.apply(ops));
-        // What was done since something was not.
+        // The range of successful operations since the last failure.
         let mut done = 0..0;
         for (place, (op, result)) in results.enumerate() {
             match result {
@@ -387,16 +390,16 @@ impl<K: Kernel> Programmer<K> {
         shadow.note_all(&ops[done], desired);
     }
 
-    /// Saves the record if it changed. A disk that cannot be written does not keep Services from
-    /// working; it is a failure all the same, and tried again with the next pass.
+    /// Saves the record if it changed. Services work without it, but a failure is reported and retried in the next
+    /// pass.
     fn put_on_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
         if self.unrecorded && !outcome.unrecorded {
             match self.record.write(&owned.recorded) {
                 Ok(()) => self.unrecorded = false,
                 Err(problem) => {
                     outcome.unrecorded = true;
-                    // No client meets less for it.
-                    let error = KernelError::new("put virtual servers on record", &problem);
+                    // No family is affected: Services work without it.
+                    let error = KernelError::new("record virtual servers", &problem);
                     outcome.fail(&error, &[]);
                 }
             }

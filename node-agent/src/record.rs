@@ -1,5 +1,5 @@
-//! The record of what is ours, in one small file. The kernel does not say who made a virtual
-//! server; without the record a restart could not tell ours from others'.
+//! The record of owned virtual servers, in one small file. The kernel does not store who added a virtual server, so
+//! without the record a restarted agent could not distinguish its own from those of other programs.
 //!
 //! Touches: one file.
 
@@ -13,7 +13,7 @@ use thiserror::Error;
 const FILE: &str = "virtual-servers";
 const HEADER: &str = "portolan virtual servers 1";
 
-/// The file that says which virtual servers are ours.
+/// The file with the owned virtual servers.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
@@ -27,58 +27,58 @@ pub enum RecordError {
     Io {
         /// The file.
         path: String,
-        /// What happened.
+        /// The error.
         error: io::Error,
     },
-    /// The file is not what this program wrote.
-    #[error("{path}:{line}: {text:?} is no virtual server; the record is not used")]
+    /// The file was not written by this program, or is damaged.
+    #[error("{path}:{line}: {text:?} is not a virtual server; ignoring the record")]
     Line {
         /// The file.
         path: String,
         /// The line, from 1.
         line: usize,
-        /// What it says.
+        /// Its content.
         text: String,
     },
 }
 
-/// What to look at.
+/// The next thing to check.
 fn check(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk of the state directory is full (`df` shows it): until there is room an agent \
-             that ends now does not know all that is its own when it comes back"
+            "the disk of the state directory is full (`df` shows it): an agent that restarts before \
+             there is space will not know all virtual servers that it owns"
         }
         io::ErrorKind::ReadOnlyFilesystem => "the state directory is mounted read-only",
-        _ => "is the state directory there and writable?",
+        _ => "does the state directory exist, and is it writable?",
     }
 }
 
 impl Record {
-    /// The record in this directory, which is created if need be.
+    /// The record in this directory, which is created if necessary.
     ///
     /// # Errors
-    /// [`RecordError::Io`] when it cannot be.
+    /// [`RecordError::Io`] if the directory cannot be created.
     pub fn open(directory: &Path) -> Result<Self, RecordError> {
         let record = Self::existing(directory);
         std::fs::create_dir_all(directory).map_err(|error| record.io(error))?;
         Ok(record)
     }
 
-    /// The record in this directory, for whoever only reads it: nothing is created.
+    /// The record in this directory, for reading: nothing is created.
     pub fn existing(directory: &Path) -> Self {
         Self {
             path: directory.join(FILE),
         }
     }
 
-    /// What is on record; `None` when there is no record.
+    /// The recorded virtual servers; `None` if there is no record.
     ///
     /// # Errors
-    /// [`RecordError`] when the file is there and cannot be used.
+    /// [`RecordError`] if the file exists and cannot be used.
     pub fn read(&self) -> Result<Option<BTreeSet<VirtualServerKey>>, RecordError> {
         let text = match std::fs::read(&self.path) {
-            // Damaged bytes are named with their line, as any other damage.
+            // Invalid bytes are reported with their line, as any other damage.
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io(error)),
@@ -100,10 +100,10 @@ impl Record {
         lines.map(server).collect::<Result<_, _>>().map(Some)
     }
 
-    /// Puts this on record, safely: the old record stays whole until the new one is.
+    /// Writes the record atomically: the old file stays until the new one is complete.
     ///
     /// # Errors
-    /// [`RecordError::Io`] when the file cannot be written.
+    /// [`RecordError::Io`] if the file cannot be written.
     pub fn write(&self, servers: &BTreeSet<VirtualServerKey>) -> Result<(), RecordError> {
         let fresh = self.path.with_extension("new");
         let write = || {
@@ -116,7 +116,7 @@ impl Record {
             std::fs::rename(&fresh, &self.path)
         };
         write().map_err(|error| {
-            // What was written of it takes space that may be short.
+            // Remove the partial file: the disk may be full.
             drop(std::fs::remove_file(&fresh));
             self.io(error)
         })
@@ -125,7 +125,7 @@ impl Record {
     /// Removes the record.
     ///
     /// # Errors
-    /// [`RecordError::Io`] when the file is there and cannot be removed.
+    /// [`RecordError::Io`] if the file exists and cannot be removed.
     pub fn remove(&self) -> Result<(), RecordError> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.io(error)),

@@ -1,4 +1,4 @@
-//! Kernel settings as they were before `portolan-agent init` wrote them, so that a cleanup can put them back.
+//! Kernel settings as they were before `portolan-agent init` wrote them, so that `cleanup` can restore them.
 //!
 //! Touches: one file.
 
@@ -15,11 +15,11 @@ const FILE: &str = "settings-before.json";
 pub struct Written {
     /// Its value before it was written for the first time.
     pub before: String,
-    /// What was written last. A cleanup leaves a setting alone that has another value by then.
+    /// The last written value. A cleanup does not change a setting that has another value by then.
     pub written: String,
 }
 
-/// The file with all of them.
+/// The file with all written settings.
 #[derive(Debug)]
 pub struct SettingsBefore {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub struct SettingsBefore {
 }
 
 impl SettingsBefore {
-    /// Nothing on record, whatever the directory holds.
+    /// An empty record, regardless of the contents of the directory.
     #[must_use]
     pub fn none(directory: &Path) -> Self {
         Self {
@@ -36,10 +36,10 @@ impl SettingsBefore {
         }
     }
 
-    /// What is on record in this directory; nothing where there is no record.
+    /// Reads the record in this directory; empty if there is none.
     ///
     /// # Errors
-    /// When the file is there and cannot be read, or is not what this program wrote.
+    /// If the file exists and cannot be read, or was not written by this program.
     pub fn read(directory: &Path) -> io::Result<Self> {
         let mut found = Self::none(directory);
         match std::fs::read(&found.path) {
@@ -50,7 +50,7 @@ impl SettingsBefore {
         Ok(found)
     }
 
-    /// Notes that a setting was written. The first value before stays.
+    /// Records a written setting. The first previous value is kept.
     pub fn note(&mut self, name: &str, before: &str, written: &str) {
         let new = || Written {
             before: before.to_owned(),
@@ -60,16 +60,16 @@ impl SettingsBefore {
         written.clone_into(&mut entry.written);
     }
 
-    /// All of them by name.
+    /// All settings by name.
     #[must_use]
     pub fn all(&self) -> &BTreeMap<String, Written> {
         &self.settings
     }
 
-    /// Writes the file, if there is anything to write: the old one stays whole until the new one is.
+    /// Writes the file atomically, if there is anything to write: the old file stays until the new one is complete.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self) -> io::Result<()> {
         if self.settings.is_empty() {
             return Ok(());
@@ -85,7 +85,7 @@ impl SettingsBefore {
     /// Removes the file.
     ///
     /// # Errors
-    /// When it is there and cannot be removed.
+    /// If the file exists and cannot be removed.
     pub fn remove(self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_value_before_stays_and_the_last_one_written_counts() {
+    fn the_first_previous_value_and_the_last_written_value_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = SettingsBefore::read(folder.path()).unwrap();
         settings.write().unwrap();

@@ -1,24 +1,35 @@
-//! Where the plan stands between the stream that changes it and the thread that programs it.
-//! The latest plan wins: a slow kernel never makes plans queue up. The bell also rings when the
-//! node's network changed.
+//! Holds the current plan between the stream that updates it and the thread that programs the kernel. The latest
+//! plan wins, so a slow kernel never causes a queue of plans. The thread is also woken when the node's network
+//! changes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use portolan_plan::{Entry, EntryKey, HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges};
+use portolan_plan::{
+    BucketHashes, Entry, EntryKey, HashMismatch, NodePlan, PlanHash, ServiceId, StagedChanges,
+};
 use portolan_proto::TraceContext;
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::Watermark;
 
-use crate::receive::Held;
+/// The plan that an agent holds when it connects.
+#[derive(Debug)]
+pub struct Held {
+    /// The hash of the received plan.
+    pub hash: PlanHash,
+    /// The hashes of its buckets.
+    pub buckets: BucketHashes,
+    /// The watermark of the objects that it was made from.
+    pub watermark: Watermark,
+}
 
-/// So many Services may be touched before a change counts as one of everything: it is read as fast
-/// then, and nothing is kept of it.
+/// Maximum number of changed Services that are tracked. With more, a change counts as one of everything: reading the
+/// complete plan is as fast then, and no previous state has to be kept.
 const MANY: usize = 256;
 
-/// The plan, and a bell.
+/// The current plan, with a condition variable that signals changes.
 #[derive(Debug, Default)]
 pub struct PlanSlot {
     state: Mutex<State>,
@@ -27,7 +38,7 @@ pub struct PlanSlot {
 
 #[derive(Debug, Default)]
 struct State {
-    // Whoever reads it for long holds it while the next one is made.
+    // Shared, so that a slow reader can keep it while the next one is built.
     plan: Arc<NodePlan>,
     generation: u64,
     source: Source,
@@ -38,31 +49,30 @@ struct State {
     disturbed: bool,
     gone: BTreeSet<IpAddr>,
     stopped: bool,
-    /// How often whoever waits here has begun to work.
+    /// Number of times that the waiting thread has started to work.
     begun: u64,
     waits: bool,
 }
 
-/// Where a plan is from.
+/// Origin of a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Source {
-    /// From disk, as far as the cluster needs it to come up.
+    /// From disk, limited to the Services that the cluster needs to start.
     #[default]
     BootCritical,
-    /// From disk, all of it. The kernel may be ahead of it, so what it does not name is left alone
-    /// (S-183).
+    /// From disk, complete. The kernel may be newer, so nothing is removed that the plan does not contain (S-183).
     Disk,
     /// From a controller.
     Controller,
 }
 
-/// What changed in the plan since it was taken.
+/// The changes of the plan since it was taken.
 #[derive(Debug, Default)]
 enum Change {
-    /// Whatever it is.
+    /// Potentially everything.
     #[default]
     Everything,
-    /// These Services, of which the plan had this when it was taken.
+    /// The touched Services, with their entries at the time when the plan was taken.
     Services {
         touched: BTreeSet<ServiceId>,
         before: NodePlan,
@@ -77,7 +87,7 @@ impl Change {
         }
     }
 
-    /// Notes changes that are about to be made to a plan. Noting too much does no harm.
+    /// Records changes that are about to be applied to the plan. Recording too many is harmless.
     fn note(&mut self, staged: &StagedChanges, plan: &NodePlan) {
         let Self::Services { touched, before } = self else {
             return;
@@ -96,34 +106,33 @@ impl Change {
     }
 }
 
-/// A plan as it was taken.
+/// A plan that was taken.
 #[derive(Debug)]
 pub struct Taken {
-    /// Which generation of the plan; 0 before a first one.
+    /// The generation of the plan; 0 before the first one.
     pub generation: u64,
-    /// The hash of the values in use, of the whole plan.
+    /// The hash of the values in use, of the complete plan.
     pub hash: PlanHash,
-    /// Where it is from.
+    /// The origin of the plan.
     pub source: Source,
-    /// The trace that its last change belongs to.
+    /// The trace of its last change.
     pub trace: Option<TraceContext>,
-    /// The plan, or what of it changed.
+    /// The plan or its changes.
     pub what: TakenPlan,
 }
 
-/// What is taken of a plan.
+/// A complete plan, or its changes.
 #[derive(Debug)]
 pub enum TakenPlan {
-    /// All of it.
+    /// The complete plan.
     Whole(Arc<NodePlan>),
-    /// The Services that changed since it was taken before, as they were then and as they are; the
-    /// rest is as it was.
+    /// Only the Services that changed since the plan was last taken, before and after.
     Part {
-        /// How many they are.
+        /// The number of changed Services.
         services: usize,
-        /// As they were.
+        /// Their previous entries.
         before: NodePlan,
-        /// As they are.
+        /// Their current entries.
         after: NodePlan,
     },
 }
@@ -146,24 +155,24 @@ impl State {
 pub enum Woken {
     /// There is a plan that was not taken yet.
     Changed,
-    /// Something happened to the node's network since it was looked at.
+    /// The node's network or rules may have changed since they were read.
     Disturbed,
-    /// The time is over.
+    /// The timeout has elapsed.
     TimedOut,
     /// The program is about to end.
     Stopped,
 }
 
 impl PlanSlot {
-    /// Makes staged changes take effect, and tells which generation of the plan that is.
+    /// Applies staged changes. Returns the new generation of the plan.
     ///
     /// # Errors
-    /// [`HashMismatch`] when they do not lead to the announced hash.
+    /// [`HashMismatch`] if the result does not have the announced hash.
     pub fn commit(&self, staged: StagedChanges, expected: PlanHash) -> Result<u64, HashMismatch> {
         self.commit_traced(staged, expected, None)
     }
 
-    /// The same, of a change that belongs to a trace.
+    /// As [`PlanSlot::commit`], for a change that belongs to a trace.
     ///
     /// # Errors
     /// See [`PlanSlot::commit`].
@@ -179,7 +188,7 @@ impl PlanSlot {
         Arc::make_mut(plan).apply(staged, expected)?;
         if state.source != Source::Controller {
             state.source = Source::Controller;
-            // What was left alone so far is compared now.
+            // With a plan from disk nothing was removed, so a complete comparison is needed now.
             state.change = Change::Everything;
         }
         state.trace = trace;
@@ -188,7 +197,7 @@ impl PlanSlot {
         Ok(state.generation)
     }
 
-    /// Puts a plan from disk here, unless a controller sent one already.
+    /// Sets a plan from disk, unless a controller has already sent one.
     pub fn bring_back(&self, plan: NodePlan, source: Source) {
         let mut state = self.lock();
         if state.source == Source::Controller {
@@ -201,12 +210,12 @@ impl PlanSlot {
         self.bell.notify_all();
     }
 
-    /// Whether a controller sent a plan.
+    /// Whether a controller has sent a plan.
     pub fn is_live(&self) -> bool {
         self.lock().source == Source::Controller
     }
 
-    /// The plan that a controller sent, and its generation, as far as it was taken.
+    /// The plan and its generation, if a controller sent it and it was taken.
     pub fn live(&self) -> Option<(u64, Arc<NodePlan>)> {
         let state = self.lock();
         let live = state.source == Source::Controller;
@@ -214,8 +223,7 @@ impl PlanSlot {
         taken.then(|| (state.generation, state.plan.clone()))
     }
 
-    /// What is held, for a controller that is told of it with this watermark; `None` before a first
-    /// plan.
+    /// Description of the held plan, to be sent to a controller with this watermark; `None` before the first plan.
     pub(crate) fn held(&self, watermark: &Watermark) -> Option<Held> {
         let state = self.lock();
         let plan = &state.plan;
@@ -226,7 +234,7 @@ impl PlanSlot {
         })
     }
 
-    /// The list held under a key; `None` unless its bytes could be read when they came last.
+    /// The list with this key; `None` unless its last received bytes could be decoded.
     pub(crate) fn list(&self, key: &EntryKey) -> Option<HeldList> {
         let state = self.lock();
         match state.plan.held(key)? {
@@ -235,23 +243,23 @@ impl PlanSlot {
         }
     }
 
-    /// The hash of the plan held; `None` before a first one.
+    /// The hash of the held plan; `None` before the first one.
     pub fn hash(&self) -> Option<PlanHash> {
         let state = self.lock();
         (!state.plan.is_empty()).then(|| state.plan.hash())
     }
 
-    /// Reads the plan, which does not count as taken.
+    /// Reads the plan without taking it.
     pub fn peek<T>(&self, read: impl FnOnce(&NodePlan) -> T) -> T {
         read(&self.lock().plan)
     }
 
-    /// The plan as it is, for who reads it for long.
+    /// The current plan, for slow readers.
     pub fn plan(&self) -> Arc<NodePlan> {
         self.lock().plan.clone()
     }
 
-    /// Takes the whole plan. Who reads it for long keeps no newer plan waiting.
+    /// Takes the complete plan. A slow reader does not block newer plans.
     pub fn take(&self) -> Taken {
         let mut state = self.lock();
         state.change = Change::none();
@@ -259,8 +267,7 @@ impl PlanSlot {
         state.taken(TakenPlan::Whole(plan))
     }
 
-    /// Takes what changed since the plan was taken before, or the whole plan if that is not known or
-    /// too much.
+    /// Takes the changes since the plan was last taken, or the complete plan if the changes are unknown or too many.
     pub fn take_changed(&self) -> Taken {
         let mut state = self.lock();
         let change = std::mem::replace(&mut state.change, Change::none());
@@ -275,34 +282,34 @@ impl PlanSlot {
         state.taken(what)
     }
 
-    /// Says that something happened to the node's network.
+    /// Records that the node's network or rules may have changed, and wakes the waiting thread.
     pub fn disturb(&self) {
         self.lock().disturbed = true;
         self.bell.notify_all();
     }
 
-    /// Whether something happened to the node's network since this was asked before. Ask, then
-    /// look: what happens meanwhile counts again.
+    /// Returns and resets whether the node's network or rules may have changed. Call this before reading them, so
+    /// that a change in between is not lost.
     pub fn take_disturbance(&self) -> bool {
         std::mem::take(&mut self.lock().disturbed)
     }
 
-    /// Says which of the addresses that drain here have no endpoint any more; all of them.
+    /// Sets all draining addresses that no longer have an endpoint.
     pub fn set_gone(&self, addresses: BTreeSet<IpAddr>) {
         self.lock().gone = addresses;
     }
 
-    /// The addresses that have no endpoint any more, as far as they are known to drain here.
+    /// The draining addresses that no longer have an endpoint.
     pub fn gone(&self) -> BTreeSet<IpAddr> {
         self.lock().gone.clone()
     }
 
-    /// Waits for a plan that was not taken yet, or a change of the network, at most this long.
+    /// Waits for a plan that was not taken yet, or a disturbance, for at most `timeout`.
     pub fn wait(&self, timeout: Duration) -> Woken {
         self.wait_paced(timeout, |_| Duration::ZERO)
     }
 
-    /// The same. A plan counts once its `pause` is over, which is asked for anew with each that comes.
+    /// As [`PlanSlot::wait`], but a plan counts only after its `pause`, which is evaluated again for each new plan.
     pub fn wait_paced(&self, timeout: Duration, pause: impl Fn(&NodePlan) -> Duration) -> Woken {
         let started = Instant::now();
         let mut state = self.lock();
@@ -332,20 +339,20 @@ impl PlanSlot {
         woken
     }
 
-    /// The number of the work that goes on since the last wait; `None` while there is none.
+    /// The number of the work in progress since the last wait; `None` while the thread waits.
     pub fn work(&self) -> Option<u64> {
         let state = self.lock();
         (!state.waits && state.begun > 0).then_some(state.begun)
     }
 
-    /// Ends every wait, now and later.
+    /// Ends all current and later waits.
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.bell.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A plan is replaced whole or not at all, so one that a panicking thread left is sound.
+        // A plan is replaced as a whole or not at all, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

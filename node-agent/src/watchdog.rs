@@ -1,5 +1,5 @@
-//! Sees that the thread which programs the kernel does not come back: a system call of IPVS or of sets
-//! that never ends cannot be told by the thread itself.
+//! Detects that the thread which programs the kernel hangs: it cannot itself report a system call of IPVS or ipset
+//! that never returns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,31 +9,33 @@ use tracing::{error, info};
 
 use crate::slot::PlanSlot;
 
-/// Longer than any pass takes that goes on: what waits in it has limits of its own, an answer of netlink
-/// 10 s and the lock of iptables 5 s.
+/// Longer than any pass that makes progress: its waits have limits of their own, 10 s for a netlink reply and 5 s for
+/// the iptables lock.
 const LIMIT: Duration = Duration::from_secs(90);
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What is known of the thread.
+/// The observed state of the thread.
 #[derive(Debug, Default)]
 struct Watch {
-    /// The work it was last seen at, and since when.
+    /// The number of the current work, and when it was first observed.
     work: Option<(u64, Instant)>,
-    told: bool,
+    /// Whether the present hang was reported.
+    reported: bool,
 }
 
-/// What to say.
+/// A transition to report.
 #[derive(Debug, PartialEq, Eq)]
-enum News {
+enum Transition {
     Stuck(Duration),
     Back,
 }
 
 impl Watch {
-    fn look(&mut self, work: Option<u64>, now: Instant) -> Option<News> {
+    fn check(&mut self, work: Option<u64>, now: Instant) -> Option<Transition> {
         let Some(work) = work else {
             self.work = None;
-            return std::mem::take(&mut self.told).then_some(News::Back);
+            return std::mem::take(&mut self.reported).then_some(Transition::Back);
         };
         let since = match self.work {
             Some((same, since)) if same == work => since,
@@ -42,37 +44,36 @@ impl Watch {
         self.work = Some((work, since));
         let takes = now.duration_since(since);
         if takes < LIMIT {
-            // Another piece of work: the one before has ended.
-            let back = self.told && takes.is_zero();
-            self.told &= !back;
-            return back.then_some(News::Back);
+            // The work number changed, so the previous work has ended.
+            let back = self.reported && takes.is_zero();
+            self.reported &= !back;
+            return back.then_some(Transition::Back);
         }
-        (!std::mem::replace(&mut self.told, true)).then_some(News::Stuck(takes))
+        (!std::mem::replace(&mut self.reported, true)).then_some(Transition::Stuck(takes))
     }
 }
 
-/// Looks for as long as the program runs.
+/// Checks the thread until the program ends.
 pub(crate) async fn watch(slot: Arc<PlanSlot>) {
     let mut watch = Watch::default();
     loop {
-        match watch.look(slot.work(), Instant::now()) {
-            Some(News::Stuck(takes)) => stuck(takes),
-            Some(News::Back) => info!("the thread that programs the kernel works again"),
+        match watch.check(slot.work(), Instant::now()) {
+            Some(Transition::Stuck(takes)) => stuck(takes),
+            Some(Transition::Back) => info!("the thread that programs the kernel works again"),
             None => {}
         }
         sleep(LOOK).await;
     }
 }
 
-/// Names what to look at: only the kernel knows where the thread is.
+/// Logs where to look: only the kernel knows where the thread hangs.
 fn stuck(takes: Duration) {
     let (seconds, process) = (takes.as_secs(), std::process::id());
     error!(
         seconds,
-        "the thread that programs the kernel has not come back: no plan is put in force; what is \
-         programmed stays. Look at /proc/{process}/task/*/stack of the thread \"programmer\", and at \
-         dmesg; `cat /proc/net/ip_vs` that hangs as well says that IPVS itself is locked, and only a \
-         reboot of the node helps"
+        "the thread that programs the kernel hangs: no plan is applied; the programmed state stays. \
+         Check /proc/{process}/task/*/stack of the thread \"programmer\", and dmesg; if \
+         `cat /proc/net/ip_vs` hangs as well, IPVS itself is locked, and only a reboot of the node helps"
     );
 }
 
@@ -81,31 +82,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_does_not_come_back_is_told_once_and_so_is_its_return() {
+    fn a_hang_and_its_end_are_reported_once_each() {
         let start = Instant::now();
         let mut watch = Watch::default();
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(watch.look(None, at(0)), None);
-        assert_eq!(watch.look(Some(1), at(10)), None);
-        assert_eq!(watch.look(Some(1), at(99)), None);
-        let stuck = Some(News::Stuck(Duration::from_secs(90)));
-        assert_eq!(watch.look(Some(1), at(100)), stuck);
-        assert_eq!(watch.look(Some(1), at(105)), None);
-        assert_eq!(watch.look(None, at(110)), Some(News::Back));
-        assert_eq!(watch.look(None, at(115)), None);
+        assert_eq!(watch.check(None, at(0)), None);
+        assert_eq!(watch.check(Some(1), at(10)), None);
+        assert_eq!(watch.check(Some(1), at(99)), None);
+        let stuck = Some(Transition::Stuck(Duration::from_secs(90)));
+        assert_eq!(watch.check(Some(1), at(100)), stuck);
+        assert_eq!(watch.check(Some(1), at(105)), None);
+        assert_eq!(watch.check(None, at(110)), Some(Transition::Back));
+        assert_eq!(watch.check(None, at(115)), None);
     }
 
     #[test]
-    fn pass_after_pass_is_no_standstill() {
+    fn a_sequence_of_passes_is_not_a_hang() {
         let start = Instant::now();
         let mut watch = Watch::default();
         for second in 0..1000 {
             let now = start + Duration::from_secs(second);
-            assert_eq!(watch.look(Some(second / 60), now), None, "{second}");
+            assert_eq!(watch.check(Some(second / 60), now), None, "{second}");
         }
         let now = start + Duration::from_secs(2000);
-        assert!(matches!(watch.look(Some(16), now), Some(News::Stuck(_))));
+        assert!(matches!(
+            watch.check(Some(16), now),
+            Some(Transition::Stuck(_))
+        ));
         let now = start + Duration::from_secs(2005);
-        assert_eq!(watch.look(Some(17), now), Some(News::Back));
+        assert_eq!(watch.check(Some(17), now), Some(Transition::Back));
     }
 }

@@ -1,4 +1,4 @@
-//! What the program says, and with which exit code, when it is given something it cannot use.
+//! Messages and exit codes of the program for invalid input.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -10,7 +10,7 @@ use portolan_reconcile::DesiredDocument;
 
 const PLAN: &str = include_str!("plans/node-a.json");
 
-/// Runs the program with this on its standard input; its exit code and what it said.
+/// Runs the program with this standard input. Returns its exit code, output and error output.
 fn run(arguments: &[&str], input: &str) -> (i32, String, String) {
     #[allow(clippy::disallowed_methods, reason = "the program under test")]
     let mut child = Command::new(env!("CARGO_BIN_EXE_portolan-agent"))
@@ -35,20 +35,17 @@ fn run(arguments: &[&str], input: &str) -> (i32, String, String) {
 }
 
 fn refusal(arguments: &[&str], input: &str) -> String {
-    let (code, out, said) = run(arguments, input);
-    assert_eq!(
-        out, "",
-        "nothing is printed that could be taken for a result"
-    );
-    format!("exit code {code}\n{said}")
+    let (code, out, errors) = run(arguments, input);
+    assert_eq!(out, "", "standard output must not contain a partial result");
+    format!("exit code {code}\n{errors}")
 }
 
 const DESIRED: &[&str] = &["desired", "--plan", "-"];
 
 #[test]
-fn desired_prints_what_the_kernel_would_be_given() {
-    let (code, out, said) = run(DESIRED, PLAN);
-    assert_eq!((code, said.as_str()), (0, ""));
+fn desired_prints_the_kernel_state_of_a_plan() {
+    let (code, out, errors) = run(DESIRED, PLAN);
+    assert_eq!((code, errors.as_str()), (0, ""));
     let document: DesiredDocument = serde_json::from_str(&out).unwrap();
     assert_eq!(document.virtual_servers.len(), 5);
     let route = "10.96.0.0/12 dev portolan0 proto 112 src 192.168.50.1 metric 10270".to_owned();
@@ -85,7 +82,7 @@ fn node_addresses_replace_those_of_the_plan() {
 }
 
 #[test]
-fn plans_that_make_no_sense_are_refused_by_name() {
+fn invalid_plans_are_rejected_with_the_problem() {
     insta::assert_snapshot!("not_json", refusal(DESIRED, "kind: Service"));
     insta::assert_snapshot!(
         "unknown_key",
@@ -123,7 +120,7 @@ fn plans_that_make_no_sense_are_refused_by_name() {
 }
 
 #[test]
-fn a_start_that_cannot_work_says_why() {
+fn an_invalid_start_is_rejected_with_the_reason() {
     let run = |rest: &[&str]| refusal(&[&["run"], rest].concat(), "");
     insta::assert_snapshot!("no_arguments", run(&[]));
     insta::assert_snapshot!(

@@ -1,5 +1,5 @@
-//! What the doctor says of a healthy node, and of nodes that are broken in one way each: the check that
-//! has to notice does, names a remedy, and nothing else is alarmed.
+//! The doctor on a healthy node, and on nodes that are broken in one way each: the expected check reports the problem
+//! with a remedy, and no other check reports anything.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -37,7 +37,7 @@ fn a_healthy_node_gives_no_alarm() {
 }
 
 #[test]
-fn each_thing_that_breaks_is_noticed_with_its_remedy_and_nothing_else_is_alarmed() {
+fn each_problem_is_reported_with_its_remedy_and_by_no_other_check() {
     let healthy = healthy();
     for broken in broken::all() {
         let Broken {
@@ -55,14 +55,14 @@ fn each_thing_that_breaks_is_noticed_with_its_remedy_and_nothing_else_is_alarmed
             panic!("{what}: one alarm is expected, of {check:?}: {alarms:#?}");
         };
         assert_eq!((alarm.check, alarm.level), (*check, *level), "{what}");
-        let told = alarm.remedy.as_deref().unwrap();
-        assert!(told.contains(remedy), "{what}: {told}");
-        assert!(!told.contains('\n'), "{what}: the remedy is one line");
+        let printed = alarm.remedy.as_deref().unwrap();
+        assert!(printed.contains(remedy), "{what}: {printed}");
+        assert!(!printed.contains('\n'), "{what}: the remedy is one line");
     }
 }
 
 #[test]
-fn every_check_has_a_node_on_which_it_is_alarmed_and_one_on_which_it_is_not() {
+fn every_check_passes_on_the_healthy_node_and_fails_on_a_broken_one() {
     let quiet: BTreeSet<_> = of(&healthy()).iter().map(|finding| finding.check).collect();
     let alarmed: BTreeSet<_> = broken::all().map(|broken| broken.check).collect();
     assert_eq!(quiet, alarmed);
@@ -103,7 +103,7 @@ fn colours_are_for_terminals_only() {
     assert!(coloured.contains("\x1b[1;31mFAIL\x1b[0m") && coloured.contains("\x1b[33mwarn"));
 }
 
-/// A node of which nothing can be read at all is told in full, and breaks nothing.
+/// If nothing at all can be read, the report has a reason for each source, and nothing panics.
 #[test]
 fn a_node_of_which_nothing_is_known() {
     let diagnosis = Diagnosis::of(&unknown());
@@ -115,7 +115,7 @@ fn of(facts: &Facts) -> Vec<Finding> {
     Diagnosis::of(facts).findings
 }
 
-/// All that can be broken at once: what is broken later wins.
+/// A node with all problems that can occur together; a later one overrides an earlier one.
 fn badly_broken() -> Facts {
     let mut facts = healthy();
     let whole = |broken: &&Broken| !broken.takes_all && broken.check != Check::Clock;
@@ -126,7 +126,7 @@ fn badly_broken() -> Facts {
 }
 
 fn unknown() -> Facts {
-    let reason = || "nobody may look".to_owned();
+    let reason = || "Permission denied".to_owned();
     let healthy = healthy();
     Facts {
         now: healthy.now,

@@ -1,4 +1,4 @@
-//! The programmer on a model kernel: how real servers go that still have connections (section K).
+//! The programmer on a model kernel: connection draining (section K).
 
 #![allow(
     clippy::unwrap_used,
@@ -64,9 +64,9 @@ fn weight(kernel: &SharedModel, server: &str, real: &str) -> Option<u32> {
     held.real_servers.get(&backend(real))
 }
 
-/// S-113, S-114, S-116: idle ones and those of UDP go at once, busy ones when they are idle.
+/// S-113, S-114, S-116: idle real servers and those of UDP are removed at once, busy ones when they become idle.
 #[test]
-fn a_real_server_goes_with_its_last_connection() {
+fn a_real_server_is_removed_with_its_last_connection() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
@@ -104,7 +104,7 @@ fn a_real_server_goes_with_its_last_connection() {
     running.stop();
 }
 
-/// S-115: an endpoint that is somewhere has no deadline; one that left the cluster has.
+/// S-115: only an endpoint that left the cluster has a deadline.
 #[test]
 fn the_deadline_runs_from_when_the_endpoint_is_gone() {
     let state = TempDir::new().unwrap();
@@ -122,16 +122,16 @@ fn the_deadline_runs_from_when_the_endpoint_is_gone() {
     let second = IpAddr::from([10, 244, 2, 5]);
     running.program(fast(without("web", |a| is_first(a) || a == second)));
     running.slot.set_gone(BTreeSet::from([second]));
-    running.until("what is gone is removed", |kernel| {
+    running.until("the endpoint that left is removed", |kernel| {
         weight(kernel, WEB, "10.244.2.5:8080").is_none()
     });
     assert_eq!(weight(&running.kernel, WEB, "10.244.1.5:8080"), Some(0));
     running.stop();
 }
 
-/// S-118: nothing is remembered, so nothing is lost.
+/// S-118: draining has no saved state, so a restart loses nothing.
 #[test]
-fn what_drains_is_found_again_after_a_restart() {
+fn draining_continues_after_a_restart() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
@@ -149,10 +149,10 @@ fn what_drains_is_found_again_after_a_restart() {
     again.stop();
 }
 
-/// S-114, S-120, S-121: without endpoints a virtual server stays for its connections, without its
-/// Service it goes at once.
+/// S-114, S-120, S-121: without endpoints a virtual server stays for its connections; without its Service it is
+/// removed at once.
 #[test]
-fn a_service_without_endpoints_keeps_its_connections_and_one_that_is_gone_does_not() {
+fn a_service_without_endpoints_keeps_its_connections_and_a_deleted_one_does_not() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
@@ -166,8 +166,8 @@ fn a_service_without_endpoints_keeps_its_connections_and_one_that_is_gone_does_n
             .real_servers
             .len()
     };
-    assert_eq!(left(), 1, "the idle ones are gone");
-    // It comes back, and goes again with its Service.
+    assert_eq!(left(), 1, "the idle ones are removed");
+    // The endpoints come back, then the Service is deleted.
     running.program(document());
     assert_eq!(left(), 3);
     let mut gone = document();
@@ -187,7 +187,7 @@ fn a_service_without_endpoints_keeps_its_connections_and_one_that_is_gone_does_n
     running.kernel.lock().log.clear();
     running.program(without("web", is_first));
     assert_eq!(weight(&running.kernel, WEB, "10.244.1.5:8080"), Some(0));
-    // The virtual server that only rests goes with its last connection.
+    // A virtual server that exists only for draining is removed with its last connection.
     running.program(without("web", |_| true));
     assert!(running.kernel.lock().log.iter().any(fresh));
     set_connections(&running.kernel, WEB, "10.244.1.5:8080", 0);

@@ -1,4 +1,4 @@
-//! What a programmer does about what somebody else changed, on a model kernel.
+//! The programmer on a model kernel: drift, which is changes by other programs.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ fn web() -> VirtualServerKey {
     "TCP 10.96.0.20:80".parse().unwrap()
 }
 
-/// The plan, looked after so often that a test need not wait.
+/// The plan, with a sync period short enough for a test.
 fn plan(mode: Mode) -> PlanDocument {
     let mut document = document();
     document.settings.drift = mode;
@@ -55,7 +55,7 @@ fn damage(kernel: &SharedModel) -> RealServerKey {
     backend
 }
 
-/// So many of each kind were found, and this is what came of them.
+/// One counter of each kind.
 fn counts(drift: &Drift, of: fn(&DriftCount) -> u64) -> Vec<(DriftKind, u64)> {
     drift
         .iter()
@@ -82,9 +82,9 @@ fn weight(kernel: &SharedModel, backend: &RealServerKey) -> Option<u32> {
     held.real_servers.get(backend)
 }
 
-/// S-107, S-161, S-184: what was changed by hand is put right, and counted by kind.
+/// S-107, S-161, S-184: changes by hand are repaired and counted by kind.
 #[test]
-fn what_somebody_changed_is_put_right_and_counted_by_kind() {
+fn drift_is_repaired_and_counted_by_kind() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let applied = running.program(plan(Mode::Repair));
@@ -99,10 +99,10 @@ fn what_somebody_changed_is_put_right_and_counted_by_kind() {
     running.stop();
 }
 
-/// What is only reported is not written, however often it is looked at; what the plan changes is, and
-/// what failed is tried again. Another mode puts the rest right.
+/// Drift that is only reported is not repaired by any number of reads. Changes of the plan are applied, and failures
+/// retried. The other mode repairs the rest.
 #[test]
-fn what_is_only_reported_stands_until_the_plan_or_the_settings_change_it() {
+fn reported_drift_stays_until_the_plan_or_the_settings_change() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     assert_eq!(running.program(plan(Mode::Report)).failed, 0);
@@ -112,18 +112,16 @@ fn what_is_only_reported_stands_until_the_plan_or_the_settings_change_it() {
     let standing = |drift: &Drift| counts(drift, |count| count.standing);
     running.wait(|applied| standing(&applied.drift) == expected(frontends));
     let looks = running.kernel.eyes().services;
-    running.until("more looks", |kernel| kernel.eyes().services > looks + 3);
+    running.until("more reads", |kernel| kernel.eyes().services > looks + 3);
     assert_eq!(
         running.kernel.lock().log.len(),
         written,
         "nothing is written"
     );
 
-    // The plan changes something else, and one part of what stands; and asks for what cannot be.
+    // The plan changes something else and a part of the drift, and contains an impossible change.
     let mut changed = plan(Mode::Report);
-    changed
-        .services
-        .retain(|service| &*service.name != "nobody");
+    changed.services.retain(|service| &*service.name != "empty");
     let service = changed.services.iter_mut().find(|s| &*s.name == "web");
     let ports = &mut service.expect("the plan has it").ports;
     ports[0].affinity_seconds = Some(77);
@@ -140,7 +138,7 @@ fn what_is_only_reported_stands_until_the_plan_or_the_settings_change_it() {
         (held.timeout, held.real_servers.get(&backend)),
         (77, Some(0))
     );
-    // It is tried again, and what stands stays.
+    // The failure is retried, and the drift stays.
     let loads = |kernel: &SharedModel| kernel.lock().log.len();
     let before = loads(&running.kernel);
     let applied = running.wait(|applied| applied.failed > 0);
@@ -168,9 +166,9 @@ fn what_is_only_reported_stands_until_the_plan_or_the_settings_change_it() {
     running.stop();
 }
 
-/// A change of the plan where it drifted is written so that it fits what is there.
+/// A change of the plan for an object with drift takes the actual state into account.
 #[test]
-fn a_plan_that_changes_what_is_gone_makes_it_anew() {
+fn a_changed_plan_recreates_what_is_gone() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     assert_eq!(running.program(plan(Mode::Report)).failed, 0);
@@ -201,9 +199,9 @@ fn a_plan_that_changes_what_is_gone_makes_it_anew() {
     running.stop();
 }
 
-/// Events tell of routes and the device at once; the period is an hour here.
+/// Routes and the device are read again after events, without waiting for the sync period, which is an hour here.
 #[test]
-fn what_events_tell_is_drift_as_well() {
+fn changes_found_after_events_count_as_drift() {
     for (mode, stands) in [(Mode::Repair, 0), (Mode::Report, 1)] {
         let state = TempDir::new().unwrap();
         let running = Running::start(SharedModel::default(), state.path());
@@ -218,15 +216,15 @@ fn what_events_tell_is_drift_as_well() {
                 .retain(|route| matches!(route, Route::Deliver { .. }));
         }
         running.slot.disturb();
-        let told = running.wait(|applied| !applied.drift.is_empty());
-        let count = told.drift[&DriftKind::Device];
+        let applied = running.wait(|applied| !applied.drift.is_empty());
+        let count = applied.drift[&DriftKind::Device];
         assert_eq!(
             (count.found, count.repaired, count.standing),
             (1, 1 - stands, stands)
         );
-        assert_eq!(told.drift.len(), 1, "its routes went with it");
+        assert_eq!(applied.drift.len(), 1, "its routes are gone with it");
         assert_eq!(running.kernel.lock().state.device_up, mode == Mode::Repair);
-        // What belongs to others is nobody's drift.
+        // Changes of other programs' objects are not drift.
         let route = HostRoute {
             destination: "10.244.7.0/24".parse().unwrap(),
             gateway: None,
@@ -234,7 +232,7 @@ fn what_events_tell_is_drift_as_well() {
         running.kernel.lock().state.host.routes.push(route);
         let looks = running.kernel.eyes().network;
         running.slot.disturb();
-        running.until("another look", |kernel| kernel.eyes().network > looks);
+        running.until("another read", |kernel| kernel.eyes().network > looks);
         let kernel = running.stop();
         assert_eq!(kernel.lock().state.device_up, mode == Mode::Repair);
     }

@@ -1,5 +1,5 @@
-//! The programmer on a model kernel that fails: what nobody knows is looked at, what one family lacks
-//! is no matter of the other, and one cause is told once.
+//! The programmer on a failing model kernel: unknown state is read again, families do not affect each other, and each
+//! cause is reported once.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -25,9 +25,9 @@ fn state(kernel: &SharedModel) -> Observed {
     kernel.lock().state.clone()
 }
 
-/// S-169: an answer that is lost says nothing about what was done, so nothing is decided without a look.
+/// S-169: after a lost answer the effect of the operation is unknown, so the kernel is read before the next decision.
 #[test]
-fn what_may_have_been_done_is_looked_at_before_the_next_plan() {
+fn after_lost_answers_the_kernel_is_read_before_the_next_plan() {
     let folder = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), folder.path());
     assert_eq!(running.program(document()).failed, 0);
@@ -37,7 +37,7 @@ fn what_may_have_been_done_is_looked_at_before_the_next_plan() {
         let applied = running.program(without_web());
         assert!(applied.failed > 0, "{applied:?}");
         running.kernel.eyes().lost_answers = 0;
-        // Sooner than it is tried again.
+        // Before the retry.
         let applied = running.program(document());
         assert_eq!(applied.failures, [""; 0], "{lost} answers were lost");
         assert_eq!(state(&running.kernel), whole, "{lost} answers were lost");
@@ -46,15 +46,16 @@ fn what_may_have_been_done_is_looked_at_before_the_next_plan() {
 }
 
 #[test]
-fn many_operations_that_fail_for_one_reason_are_told_once_and_tried_again() {
+fn many_failures_with_one_reason_are_reported_once_and_retried() {
     let folder = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), folder.path());
     running.kernel.eyes().lost_answers = 64;
     let applied = running.program(document());
-    let [told] = &applied.failures[..] else {
+    let [failure] = &applied.failures[..] else {
         panic!("{:?}", applied.failures)
     };
-    assert!(told.contains(": the answer was lost (and "), "{told}");
+    let expected = ": the answer was lost (and ";
+    assert!(failure.contains(expected), "{failure}");
     assert!(applied.failed > 5, "{applied:?}");
     assert_eq!(
         running.wait(|applied| applied.failed == 0).failures,
@@ -63,17 +64,17 @@ fn many_operations_that_fail_for_one_reason_are_told_once_and_tried_again() {
     running.stop();
 }
 
-/// S-7, S-169: nothing is written over rules that nobody could read, and the other family has all of its own.
+/// S-7, S-169: unreadable rules are not overwritten, and the other family is programmed completely.
 #[test]
-fn rules_of_one_family_that_cannot_be_read_stop_nothing_of_the_other() {
+fn unreadable_rules_of_one_family_do_not_affect_the_other() {
     for (unread, other) in [(Family::Ipv4, Family::Ipv6), (Family::Ipv6, Family::Ipv4)] {
         let folder = TempDir::new().unwrap();
         let running = Running::start(SharedModel::default(), folder.path());
         let why = "run the tool: it gave up".to_owned();
         running.kernel.eyes().unread_rules.insert(unread, why);
         let applied = running.program(document());
-        let told = format!("read {unread} rules: run the tool: it gave up");
-        assert_eq!(applied.failures, [told]);
+        let failure = format!("read {unread} rules: run the tool: it gave up");
+        assert_eq!(applied.failures, [failure]);
         let found = state(&running.kernel);
         assert!(!found.rules.contains_key(&unread) && found.rules.contains_key(&other));
         let served = found
@@ -89,16 +90,16 @@ fn rules_of_one_family_that_cannot_be_read_stop_nothing_of_the_other() {
     }
 }
 
-/// S-7, S-169: the other family has all of its own.
+/// S-7, S-169: the other family is programmed completely.
 #[test]
-fn rules_of_one_family_that_cannot_be_loaded_stop_nothing_of_the_other() {
+fn rules_that_fail_to_load_in_one_family_do_not_affect_the_other() {
     for (refused, other) in [(Family::Ipv4, Family::Ipv6), (Family::Ipv6, Family::Ipv4)] {
         let folder = TempDir::new().unwrap();
         let running = Running::start(SharedModel::default(), folder.path());
         running.kernel.eyes().refused_rules = Some(refused);
         let applied = running.program(document());
-        let told = format!("load {refused} rules: the tool gave up");
-        assert_eq!((applied.failures, applied.failed), (vec![told], 1));
+        let failure = format!("load {refused} rules: the tool gave up");
+        assert_eq!((applied.failures, applied.failed), (vec![failure], 1));
         let found = state(&running.kernel);
         assert!(!found.rules.contains_key(&refused) && found.rules.contains_key(&other));
         running.kernel.eyes().refused_rules = None;
@@ -109,9 +110,9 @@ fn rules_of_one_family_that_cannot_be_loaded_stop_nothing_of_the_other() {
     }
 }
 
-/// What cannot be read has not drifted.
+/// Unreadable rules do not count as drift.
 #[test]
-fn rules_that_cannot_be_read_for_a_while_are_no_drift() {
+fn temporarily_unreadable_rules_are_not_drift() {
     let folder = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), folder.path());
     let mut hasty = document();

@@ -1,4 +1,4 @@
-//! Stale UDP flows on a model kernel: when the programmer looks for them, and what it deletes.
+//! Stale UDP flows on a model kernel: when the programmer searches for them, and which it deletes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -28,7 +28,7 @@ fn flow(client: u16, to: &str, reply_source: &str) -> Flow {
     }
 }
 
-/// A model that remembers these flows, all of them to the DNS Service: who answers, by client port.
+/// A model with flows to the DNS Service that have these reply sources, one client port each.
 fn remembering(reply_sources: &[&str]) -> SharedModel {
     let kernel = SharedModel::default();
     remember(&kernel, reply_sources);
@@ -65,7 +65,7 @@ fn with_backends(backends: &[&str]) -> PlanDocument {
     document
 }
 
-/// S-124, S-126, S-129: what was left before the start goes, and nothing else.
+/// S-124, S-126, S-129: stale flows from before the start are deleted, and no others.
 #[test]
 fn after_the_start_stale_flows_are_deleted_once() {
     let state = TempDir::new().unwrap();
@@ -87,9 +87,9 @@ fn after_the_start_stale_flows_are_deleted_once() {
     running.stop();
 }
 
-/// S-128: a look costs a pass over the whole table.
+/// S-128: a cleanup reads the whole table.
 #[test]
-fn flows_are_looked_at_only_after_udp_backends_have_changed() {
+fn flows_are_read_only_after_udp_backends_have_changed() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(with_backends(&BACKENDS));
@@ -109,36 +109,36 @@ fn flows_are_looked_at_only_after_udp_backends_have_changed() {
     running.stop();
 }
 
-/// S-184, S-128: nothing in steady state, whatever is verified.
+/// S-184, S-128: no cleanup in steady state, regardless of the sync period.
 #[test]
-fn verifying_the_kernel_looks_at_no_flows_until_something_was_repaired() {
+fn verifying_the_kernel_reads_no_flows_until_something_was_repaired() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let mut document = with_backends(&BACKENDS);
     document.settings.sync.period = "20ms".parse().unwrap();
     running.program(document);
     let services = running.kernel.eyes().services;
-    running.until("some looks at the kernel", |kernel| {
+    running.until("some reads of the kernel", |kernel| {
         kernel.eyes().services > services + 3
     });
     assert_eq!(looks(&running), [(Family::Ipv4, 1)].into());
-    // Whoever takes the virtual server away makes the next datagrams go past it.
+    // Without the virtual server, datagrams are tracked without translation.
     let server = format!("UDP {DNS}").parse().unwrap();
     {
         let mut model = running.kernel.lock();
         assert!(model.state.virtual_servers.remove(&server).is_some());
         model.flows.insert(flow(40_009, DNS, DNS));
     }
-    running.until("the flow that nobody translated", |kernel| {
+    running.until("the flow without translation to be deleted", |kernel| {
         kernel.lock().flows.is_empty()
     });
     assert_eq!(looks(&running), [(Family::Ipv4, 2)].into());
     running.stop();
 }
 
-/// S-127: an outage ends nobody's flow.
+/// S-127: an outage of all backends deletes no flow.
 #[test]
-fn without_backends_no_flow_is_looked_at() {
+fn without_backends_no_flow_is_read() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(with_backends(&BACKENDS));
@@ -149,28 +149,28 @@ fn without_backends_no_flow_is_looked_at() {
     running.stop();
 }
 
-/// S-130: what cannot be read is skipped, counts as no failure, and is not forgotten.
+/// S-130: unreadable flows are skipped without a failure of the plan, and read again later.
 #[test]
-fn flows_that_could_not_be_read_are_looked_at_again() {
+fn unreadable_flows_are_read_again() {
     let state = TempDir::new().unwrap();
     let running = Running::start(remembering(&[DNS]), state.path());
     let mut document = with_backends(&BACKENDS);
     document.settings.sync.period = "20ms".parse().unwrap();
     running.kernel.eyes().flows_unreadable = true;
     assert_eq!(running.program(document).failed, 0);
-    running.until("a second look", |kernel| {
+    running.until("a second read", |kernel| {
         kernel.eyes().flows.values().sum::<usize>() > 1
     });
     assert_eq!(answering(&running.kernel), [DNS]);
     assert!(running.flow_counters()[&Family::Ipv4].failed > 0);
     running.kernel.eyes().flows_unreadable = false;
-    running.until("the stale flow to go", |kernel| {
+    running.until("the stale flow to be deleted", |kernel| {
         kernel.lock().flows.is_empty()
     });
     running.stop();
 }
 
-/// S-130: part of a list is used, and the rest not taken for read.
+/// S-130: an incomplete list is used, and read again.
 #[test]
 fn a_list_that_changed_while_it_was_read_is_used_and_read_again() {
     let state = TempDir::new().unwrap();
@@ -180,7 +180,7 @@ fn a_list_that_changed_while_it_was_read_is_used_and_read_again() {
     running.kernel.eyes().interrupted = true;
     running.program(document);
     assert_eq!(answering(&running.kernel), [""; 0]);
-    running.until("more looks", |kernel| {
+    running.until("more reads", |kernel| {
         kernel.eyes().flows.values().sum::<usize>() > 2
     });
     running.kernel.eyes().interrupted = false;
@@ -191,13 +191,13 @@ fn a_list_that_changed_while_it_was_read_is_used_and_read_again() {
         }
         kernel.eyes().flows == before.flows
     };
-    running.until("an end of the looks", settled);
+    running.until("the end of the reads", settled);
     running.stop();
 }
 
-/// A table with more stale flows than are held at once is cleaned in one pass all the same.
+/// A table with more stale flows than fit in memory is cleaned in one pass.
 #[test]
-fn more_stale_flows_than_are_held_at_once_all_go() {
+fn more_stale_flows_than_fit_in_memory_are_all_deleted() {
     let state = TempDir::new().unwrap();
     let running = Running::start(remembering(&[DNS; 10]), state.path());
     running.kernel.eyes().flows_at_once = Some(3);

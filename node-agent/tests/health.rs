@@ -21,7 +21,7 @@ mod sockets;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use portolan_agent::metrics::Changes;
+use portolan_agent::health::Changes;
 use portolan_plan::Family;
 use serde::Deserialize;
 
@@ -63,7 +63,7 @@ fn family(name: &str) -> Family {
     families.find(|family| family.as_str() == name).unwrap()
 }
 
-fn tell(node: &mut TestNode, port: u16, story: &[Event]) {
+fn replay(node: &mut TestNode, port: u16, story: &[Event]) {
     for event in story {
         node.set_second(event.second);
         if let Some(generation) = event.arrives {
@@ -79,7 +79,7 @@ fn tell(node: &mut TestNode, port: u16, story: &[Event]) {
     }
 }
 
-/// The table's form of an answer: no date, and lines that end as text does.
+/// Converts a response to the form in the table: without its date, and with LF line ends.
 fn normal(answer: &str) -> String {
     let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
     let lines = head.split("\r\n").filter(|line| {
@@ -91,13 +91,13 @@ fn normal(answer: &str) -> String {
 }
 
 #[tokio::test]
-async fn every_state_of_health_is_answered_as_the_table_says() {
+async fn responses_for_every_state_of_health_are_as_in_the_table() {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("health/answers.yaml")).unwrap();
     let mut wrong = String::new();
     for case in &cases {
         let mut node = TestNode::start().await;
         let port = free_port().await;
-        tell(&mut node, port, &case.story);
+        replay(&mut node, port, &case.story);
         node.set_second(case.asked);
         node.open();
         for question in &case.answers {

@@ -1,4 +1,4 @@
-//! Node ports on loopback addresses (S-234): real sockets, real streams.
+//! Node ports on loopback addresses (S-234), with real sockets and streams.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,30 +27,30 @@ const LOOPBACK: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::LOCALHOST),
 ];
 
-/// A server that tells its name and sends back what it gets.
+/// A server that sends its name and echoes its input.
 fn server(address: IpAddr, name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((address, 0)).unwrap();
     let place = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut said = String::new();
-            stream.read_to_string(&mut said).unwrap();
+            let mut input = String::new();
+            stream.read_to_string(&mut input).unwrap();
             stream
-                .write_all(format!("{name} heard {said}").as_bytes())
+                .write_all(format!("{name} got {input}").as_bytes())
                 .unwrap();
         }
     });
     place
 }
 
-/// A port that nobody has on either address.
+/// A port that is unused on both addresses.
 fn free_port() -> u16 {
     let one = TcpListener::bind((LOOPBACK[0], 0)).unwrap();
     one.local_addr().unwrap().port()
 }
 
-/// What a client hears that ends its own half of the stream.
+/// The reply to a client that shuts down its half of the stream.
 fn ask(place: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(place)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -66,13 +66,13 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(
             started.elapsed() < Duration::from_secs(20),
-            "this did not come: {what}"
+            "timeout: {what}"
         );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A plan with one node port that these serve.
+/// A plan with one node port and these backends.
 fn plan(words: &[&str], port: u16, backends: &[SocketAddr]) -> PlanDocument {
     let mut document = document();
     document.settings.node_port_addresses = words.iter().map(ToString::to_string).collect();
@@ -96,14 +96,14 @@ fn plan(words: &[&str], port: u16, backends: &[SocketAddr]) -> PlanDocument {
             weight: 1,
         })
         .collect();
-    // Lists are told from each other by what they are for.
+    // Internal and external lists with the same scope are one entry, so both have to be equal.
     served.internal.clone_from(&external);
     served.external = Some(external);
     document
 }
 
 #[test]
-fn clients_of_the_node_are_passed_on_to_a_backend_of_the_plan_in_force() {
+fn clients_of_the_node_are_proxied_to_a_backend_of_the_current_plan() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let runtime = Runtime::new().unwrap();
@@ -115,24 +115,24 @@ fn clients_of_the_node_are_passed_on_to_a_backend_of_the_plan_in_force() {
     for place in places {
         assert!(
             TcpStream::connect(place).is_err(),
-            "nobody asked for {place}"
+            "{place} is open without the setting"
         );
     }
     running.program(plan(&["primary", "localhost"], port, &servers));
     for place in places {
         until("an open port", || ask(place).is_ok());
-        assert_eq!(ask(place).unwrap(), "first heard hello", "{place}");
+        assert_eq!(ask(place).unwrap(), "first got hello", "{place}");
     }
-    // One that does not answer costs a try, and no connection.
+    // A backend that does not answer costs an attempt, but not the connection.
     let dead = SocketAddr::new(LOOPBACK[0], free_port());
     let second = LOOPBACK.map(|address| server(address, "second"));
     running.program(plan(&["localhost"], port, &[&[dead], &second[..]].concat()));
     for place in places.iter().cycle().take(6) {
-        assert_eq!(ask(*place).unwrap(), "second heard hello", "{place}");
+        assert_eq!(ask(*place).unwrap(), "second got hello", "{place}");
     }
     running.program(plan(&["localhost"], port, &[]));
     for place in places {
-        assert_eq!(ask(place).unwrap_or_default(), "", "nobody serves {place}");
+        assert_eq!(ask(place).unwrap_or_default(), "", "{place} has no backend");
     }
     running.program(plan(&["primary"], port, &second));
     for place in places {
@@ -142,7 +142,7 @@ fn clients_of_the_node_are_passed_on_to_a_backend_of_the_plan_in_force() {
 }
 
 #[test]
-fn a_port_that_a_daemon_has_is_taken_once_it_is_free() {
+fn a_port_in_use_is_opened_when_it_is_free() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let runtime = Runtime::new().unwrap();
@@ -155,7 +155,7 @@ fn a_port_that_a_daemon_has_is_taken_once_it_is_free() {
     until("the other family", || ask(other).is_ok());
     drop(daemon);
     until("the port", || {
-        ask(place).is_ok_and(|answer| answer == "pod heard hello")
+        ask(place).is_ok_and(|answer| answer == "pod got hello")
     });
     running.stop();
 }

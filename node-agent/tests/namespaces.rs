@@ -1,6 +1,6 @@
-//! Sets, rules and routes on the machine's own kernel, in fresh network namespaces; virtual
-//! servers stay in the model, since this kernel may have no IPVS. Witnesses are `ipset`,
-//! `iptables-save`, `conntrack` and `ip`, which share no code with us.
+//! Sets, rules and routes on the machine's own kernel, in fresh network namespaces. Virtual servers stay in the
+//! model, since this kernel may have no IPVS. The results are checked with `ipset`, `iptables-save`, `conntrack`
+//! and `ip`, which share no code with the agent.
 //!
 //! Run with `cargo test -p portolan-agent --test namespaces`: as root, or where user namespaces
 //! are allowed.
@@ -49,70 +49,67 @@ const TESTS: &[Test] = &[
         "the_variant_in_use_on_the_node_is_found",
         variants::the_one_in_use_is_found,
     ),
+    ("rules_move_to_the_configured_variant", variants::rules_move),
     (
-        "rules_move_to_the_variant_that_is_asked_for",
-        variants::rules_move,
-    ),
-    (
-        "rules_are_read_again_only_when_somebody_has_changed_any",
+        "rules_are_read_again_only_after_a_change",
         variants::unchanged_rules_are_known,
     ),
     (
-        "cleanup_takes_rules_out_of_both_variants",
+        "cleanup_removes_rules_from_both_variants",
         variants::cleanup_takes_both,
     ),
     (
-        "rules_wait_for_the_lock_of_the_older_tables",
+        "rules_wait_for_the_iptables_lock",
         variants::the_lock_is_waited_for,
     ),
     (
-        "what_somebody_else_changed_is_put_right_and_nothing_else",
+        "drift_is_repaired_and_nothing_else_is_changed",
         drift_is_repaired,
     ),
     (
-        "a_service_range_with_something_of_the_node_is_left_alone",
+        "a_service_range_that_overlaps_the_node_is_left_alone",
         overlap_is_left_alone,
     ),
     (
-        "what_the_first_version_left_is_removed",
+        "leftovers_of_the_first_version_are_removed",
         leftovers::first_version_goes,
     ),
     (
-        "a_jump_of_nat_is_moved_before_those_of_others",
+        "a_nat_jump_is_moved_before_those_of_other_programs",
         nat_comes_first,
     ),
     (
-        "interfaces_are_seen_as_they_are",
+        "interfaces_are_read_correctly",
         network::interfaces_are_seen,
     ),
-    ("every_change_of_others_rings", network::events_ring),
+    ("every_change_by_others_is_notified", network::events_ring),
     ("a_flood_is_survived", network::flood_is_survived),
     (
-        "cleanup_removes_ours_and_leaves_others",
+        "cleanup_removes_only_the_agents_objects",
         leftovers::cleanup_is_exact,
     ),
     (
-        "a_spare_set_that_a_crash_left_goes_with_a_cleanup",
+        "cleanup_removes_a_spare_set_left_by_a_crash",
         leftovers::spare_set_goes,
     ),
     (
-        "what_a_killed_agent_held_is_released_by_the_kernel",
+        "connections_held_by_a_killed_agent_are_released_by_the_kernel",
         leftovers::held_is_released,
     ),
     (
-        "a_set_that_holds_for_ever_is_replaced",
+        "a_hold_set_without_a_timeout_is_replaced",
         leftovers::old_hold_is_replaced,
     ),
     (
-        "sets_of_other_types_are_made_anew",
+        "sets_of_other_types_are_recreated",
         sets::other_types_are_replaced,
     ),
     (
-        "a_set_of_another_type_that_rules_use_is_told",
-        sets::a_used_set_of_another_type_is_told,
+        "a_used_set_of_another_type_is_reported",
+        sets::a_used_set_of_another_type_is_reported,
     ),
     (
-        "a_set_grows_beyond_the_size_it_is_made_with",
+        "a_set_grows_beyond_its_initial_size",
         sets::sets_grow_beyond_their_size,
     ),
 ];
@@ -132,7 +129,7 @@ fn main() -> ExitCode {
 
 const DEVICE: &str = "portolan0";
 
-/// The real kernel but for virtual servers and settings.
+/// The real kernel, except for virtual servers and settings.
 struct Here {
     links: Links,
     sets: Sets,
@@ -141,12 +138,12 @@ struct Here {
 }
 
 impl Here {
-    /// A namespace with its cables.
+    /// A namespace with its devices.
     fn new() -> Self {
         Self::with(IptablesChoice::Auto)
     }
 
-    /// The same, with the rules in this variant.
+    /// A namespace with its devices, and the rules in this variant.
     fn with(iptables: IptablesChoice) -> Self {
         lay_cables();
         Self::open(iptables)
@@ -166,7 +163,7 @@ impl Here {
         self.observe(network, BTreeMap::new(), None).unwrap()
     }
 
-    /// One pass: what was written.
+    /// Runs one pass and returns the written operations.
     fn pass(&mut self, plan: &NodePlan) -> Vec<Op> {
         let observed = self.look();
         let desired = Desired::new(plan, &observed.host).unwrap();
@@ -198,7 +195,7 @@ impl Kernel for Here {
     ) -> Result<Observed, KernelError> {
         let reading = self.rules.begin_reading();
         let rules = self.rules.observe(reading);
-        // The settings are the model's, which holds what was written.
+        // The settings are those written to the model.
         let settings = self.rest.lock().state.sysctls.clone();
         Ok(Observed {
             sets: self.sets.observe()?,
@@ -243,7 +240,7 @@ impl Kernel for Here {
     }
 }
 
-/// A node's address, and a veth in the place of the dummy device that this kernel may lack.
+/// The node's addresses, and a veth instead of the dummy device, which this kernel may lack.
 fn lay_cables() {
     for arguments in [
         "link set lo up",
@@ -278,14 +275,14 @@ fn desired() -> Desired {
     Desired::new(&plan(), &host).unwrap()
 }
 
-/// Every set of ours as `ipset` shows it.
+/// All sets as `ipset` shows them.
 fn witnessed_sets() -> BTreeMap<String, BTreeSet<String>> {
     let mut sets = BTreeMap::<String, BTreeSet<String>>::new();
     for line in output_of("ipset", &["save"]).lines() {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["create", name, ..] => drop(sets.entry(name.into()).or_default()),
             ["add", name, entry, ..] => drop(sets.get_mut(name).unwrap().insert(entry.into())),
-            _ => panic!("ipset save said {line:?}"),
+            _ => panic!("unexpected output of ipset save: {line:?}"),
         }
     }
     sets
@@ -338,7 +335,7 @@ fn programmed_and_quiet() {
     assert_eq!(
         here.pass(&plan()),
         [],
-        "a second pass over the right state (S-157)"
+        "a second pass over the desired state (S-157)"
     );
     let strip = |text: String| -> Vec<String> {
         text.lines()
@@ -390,7 +387,7 @@ fn drift_is_repaired() {
     );
 }
 
-/// Policy rules of ours as `ip` shows them.
+/// The agent's policy rules as `ip` shows them.
 const POLICY: [&str; 3] = [
     "90: from all fwmark 0x1000/0x5000 iif lo goto 92 proto 112",
     "91: from all fwmark 0x1000/0x1000 lookup 10270 proto 112",
@@ -404,7 +401,7 @@ fn policy(family: &str) -> Vec<String> {
     lines.filter(|line| line.ends_with("proto 112")).collect()
 }
 
-/// S-30: nothing of the node's becomes unreachable for a range that overlaps it.
+/// S-30: a service range that overlaps the node's network makes nothing unreachable.
 fn overlap_is_left_alone() {
     let mut here = Here::new();
     ip("route add 10.100.0.0/16 via 192.168.50.9");
@@ -412,14 +409,14 @@ fn overlap_is_left_alone() {
     let routes = || ip("-4 route show dev portolan0");
     assert_eq!(routes().trim(), "");
     assert!(witnessed_sets()["PORTOLAN-RANGES"].is_empty());
-    assert_eq!(policy("-4"), POLICY, "Services are served all the same");
+    assert_eq!(policy("-4"), POLICY, "Services are served regardless");
     ip("route del 10.100.0.0/16");
     here.pass(&plan());
     assert!(routes().starts_with("10.96.0.0/12"), "{}", routes());
     assert_eq!(witnessed_sets()["PORTOLAN-RANGES"].len(), 1);
 }
 
-/// S-166: also where it was there first.
+/// S-166: also if the jump existed before those of other programs.
 fn nat_comes_first() {
     let mut here = Here::new();
     here.pass(&plan());

@@ -1,5 +1,5 @@
-//! The programmer and the node's own network: what it does when an interface, an address or a route
-//! comes or goes, and what it does not do. The bell is rung by hand; nothing waits for a period.
+//! The programmer and the node's own network: reactions to added and removed interfaces, addresses and routes. The
+//! tests send the notifications themselves, and none waits for the sync period.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use tempfile::TempDir;
 
 use running::{Running, address, document};
 
-/// A plan with a node port on every address, and hours until somebody looks by himself.
+/// A plan with a node port on every address, and a sync period of hours.
 fn patient() -> PlanDocument {
     let mut document = document();
     document.settings.node_port_addresses.clear();
@@ -40,7 +40,7 @@ fn patient() -> PlanDocument {
     document
 }
 
-/// Has the plan programmed, and a folder that lives as long.
+/// A programmer that has applied the plan, and the folder for its state.
 fn programmed() -> (Running, TempDir) {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
@@ -54,9 +54,9 @@ fn servers_at(kernel: &SharedModel, address: &str) -> usize {
     servers.keys().filter(|key| key.address == address).count()
 }
 
-/// S-37: an address serves node ports as soon as it is there, and no longer than it is.
+/// S-37: an address serves node ports from its addition until its removal.
 #[test]
-fn node_ports_follow_the_nodes_addresses_without_a_look_at_anything_else() {
+fn node_ports_follow_the_nodes_addresses_without_reading_anything_else() {
     let (running, _state) = programmed();
     let looks = running.kernel.eyes().services;
     let known = servers_at(&running.kernel, "192.168.50.1");
@@ -77,16 +77,16 @@ fn node_ports_follow_the_nodes_addresses_without_a_look_at_anything_else() {
     kernel.state.host.addresses.retain(|held| *held != added);
     drop(kernel);
     running.slot.disturb();
-    running.until("no virtual server on the address that is gone", |kernel| {
+    running.until("no virtual server on the removed address", |kernel| {
         servers_at(kernel, "192.168.60.7") == 0
     });
     assert_eq!(running.kernel.eyes().services, looks, "S-185");
     running.stop();
 }
 
-/// Somebody deletes a route of ours, or the whole device: it is back without waiting for a period.
+/// A deleted route of the agent, or the deleted device, is restored without waiting for the sync period.
 #[test]
-fn routes_and_the_device_are_put_back_when_somebody_deletes_them() {
+fn deleted_routes_and_devices_are_restored() {
     let (running, _state) = programmed();
     let routes = running.kernel.lock().state.routes.clone();
     assert!(routes.len() > 1, "{routes:?}");
@@ -105,14 +105,14 @@ fn routes_and_the_device_are_put_back_when_somebody_deletes_them() {
     running.stop();
 }
 
-/// I-4: most of what happens to a node's network is nothing to us.
+/// I-4: most events of a node's network do not concern the agent.
 #[test]
-fn a_disturbance_that_changed_nothing_costs_one_look_and_no_write() {
+fn an_event_without_a_change_costs_one_read_and_no_write() {
     let (running, _state) = programmed();
     let before = running.kernel.eyes().clone();
     let written = running.kernel.lock().log.len();
     running.slot.disturb();
-    running.until("a look", |kernel| kernel.eyes().network > before.network);
+    running.until("a read", |kernel| kernel.eyes().network > before.network);
     let kernel = running.stop();
     let after = kernel.eyes().clone();
     assert_eq!(after.network, before.network + 1);
@@ -120,9 +120,9 @@ fn a_disturbance_that_changed_nothing_costs_one_look_and_no_write() {
     assert_eq!(kernel.lock().log.len(), written);
 }
 
-/// What is written causes events in turn.
+/// The agent's writes cause events as well.
 #[test]
-fn an_answer_to_a_disturbance_is_not_answered_again() {
+fn the_agents_own_changes_cause_no_further_writes() {
     let (running, _state) = programmed();
     let before = running.kernel.eyes().network;
     let routes = running.kernel.lock().state.routes.clone();
@@ -130,9 +130,9 @@ fn an_answer_to_a_disturbance_is_not_answered_again() {
     running.slot.disturb();
     running.until("the routes", |kernel| kernel.lock().state.routes == routes);
     let written = running.kernel.lock().log.len();
-    // The echo of what was just written, after two looks that saw no routes.
+    // The event of the agent's own write, after two reads without routes.
     running.slot.disturb();
-    running.until("one more look", |kernel| {
+    running.until("one more read", |kernel| {
         kernel.eyes().network == before + 3
     });
     let kernel = running.stop();
@@ -140,9 +140,9 @@ fn an_answer_to_a_disturbance_is_not_answered_again() {
     assert_eq!(kernel.lock().log.len(), written);
 }
 
-/// S-37: a list that changed while it was read lacks what is there all the time.
+/// S-37: a list that changed while it was read may lack existing entries.
 #[test]
-fn a_look_that_no_second_look_confirms_is_not_believed() {
+fn a_read_that_is_not_confirmed_by_a_second_one_is_not_used() {
     let (running, _state) = programmed();
     let before = running.kernel.eyes().network;
     let written = running.kernel.lock().log.len();
@@ -154,17 +154,17 @@ fn a_look_that_no_second_look_confirms_is_not_believed() {
     };
     running.kernel.eyes().glimpses = [lacking(0), lacking(1)].into();
     running.slot.disturb();
-    running.until("three looks", |kernel| kernel.eyes().network >= before + 3);
-    // Never twice the same: what is seen last counts, or a flood would keep us from following.
+    running.until("three reads", |kernel| kernel.eyes().network >= before + 3);
+    // If no two reads agree, the last one counts, so that a flood of changes does not block the agent.
     let mut four = [0, 1, 0, 1].map(lacking);
     four[3].routes.clear();
     running.kernel.eyes().glimpses = four.into();
-    running.until("the bell to be heard", |_| {
+    running.until("the notification to be processed", |_| {
         running.slot.wait(Duration::ZERO) == Woken::TimedOut
     });
     assert_eq!(running.kernel.lock().log.len(), written);
     running.slot.disturb();
-    running.until("what the fourth look lacked", |kernel| {
+    running.until("the routes that the fourth read lacked", |kernel| {
         kernel.lock().log.len() > written
     });
     let kernel = running.stop();
@@ -172,14 +172,14 @@ fn a_look_that_no_second_look_confirms_is_not_believed() {
 }
 
 #[test]
-fn before_a_first_plan_nothing_is_looked_at_and_nothing_written() {
+fn before_the_first_plan_nothing_is_read_or_written() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     for _ in 0..100 {
         running.slot.disturb();
     }
-    // Waiting takes nothing: only the programmer makes it end otherwise.
-    running.until("the bell to be heard", |_| {
+    // This wait does not take the disturbance; only the programmer does.
+    running.until("the notification to be processed", |_| {
         running.slot.wait(Duration::ZERO) == Woken::TimedOut
     });
     let kernel = running.stop();
@@ -192,7 +192,7 @@ const FLOWS: [&str; 2] = [
     "net.netfilter.nf_conntrack_udp_timeout_stream",
 ];
 
-/// A plan that asks for 20 s and 90 s of these.
+/// A plan that sets these to 20 s and 90 s.
 fn asking() -> PlanDocument {
     let mut plan = patient();
     plan.settings.conntrack.udp_timeout = Period::seconds(20);
@@ -200,7 +200,7 @@ fn asking() -> PlanDocument {
     plan
 }
 
-/// What is written to a kernel that has these values once they are asked for.
+/// The settings that are written to a kernel with these values, once the plan requires them.
 fn writes(values: [&str; 2]) -> Vec<String> {
     let state = TempDir::new().unwrap();
     let kernel = SharedModel::default();
@@ -210,7 +210,7 @@ fn writes(values: [&str; 2]) -> Vec<String> {
     }
     let running = Running::start(kernel, state.path());
     running.program(patient());
-    // Only now they are asked for: the kernel was looked at before.
+    // They are required only now, after the kernel was read.
     running.program(asking());
     let kernel = running.stop();
     let kernel = kernel.lock();
@@ -219,9 +219,9 @@ fn writes(values: [&str; 2]) -> Vec<String> {
     written.map(ToString::to_string).collect()
 }
 
-/// Values that are right are not written: `/proc/sys` may be read-only (S-174, S-235).
+/// Correct values are not written: `/proc/sys` may be read-only (S-174, S-235).
 #[test]
-fn settings_that_are_right_are_read_and_not_written() {
+fn correct_settings_are_read_and_not_written() {
     assert_eq!(writes(["20", "90"]), [""; 0]);
     let written = writes(["30", "90"]);
     assert_eq!(written.len(), 1, "{written:?}");
@@ -229,9 +229,9 @@ fn settings_that_are_right_are_read_and_not_written() {
     assert_eq!(writes(["30", "120"]).len(), 2);
 }
 
-/// S-38: the rest goes on with what was known, and the failure is told until it is over.
+/// S-38: the rest continues with the known addresses, and the failure is reported while it lasts.
 #[test]
-fn while_addresses_cannot_be_read_those_last_known_count() {
+fn while_addresses_cannot_be_read_the_last_known_ones_are_used() {
     let (running, _state) = programmed();
     let known = servers_at(&running.kernel, "192.168.50.1");
     running.kernel.eyes().blind = true;
@@ -270,8 +270,7 @@ fn while_addresses_cannot_be_read_those_last_known_count() {
     running.stop();
 }
 
-/// Without ever having seen the node's addresses, it would take its node ports away and route too
-/// much to itself.
+/// Without the node's addresses, the agent would remove node ports and route too much to the node itself.
 #[test]
 fn nothing_is_written_before_addresses_could_be_read_once() {
     let state = TempDir::new().unwrap();
@@ -285,9 +284,9 @@ fn nothing_is_written_before_addresses_could_be_read_once() {
     running.stop();
 }
 
-/// Not asked for, a setting may be changed by others; asked for again, it is looked at again.
+/// A setting that is not required may be changed by other programs. It is read again when it is required again.
 #[test]
-fn what_others_changed_while_it_was_not_asked_for_is_put_right_when_it_is_again() {
+fn a_setting_changed_by_others_is_corrected_when_it_is_required_again() {
     let (running, _state) = programmed();
     let name = FLOWS[0];
     let value = |kernel: &SharedModel| kernel.lock().state.sysctls.get(name).cloned();
@@ -303,9 +302,9 @@ fn what_others_changed_while_it_was_not_asked_for_is_put_right_when_it_is_again(
     running.stop();
 }
 
-/// S-239: a condition and a warning, no failure; and nothing is written.
+/// S-239: a condition and a warning, but no failure, and the setting is not written.
 #[test]
-fn ipv6_that_is_not_forwarded_is_told_where_services_of_the_family_are() {
+fn disabled_ipv6_forwarding_is_reported_if_ipv6_services_exist() {
     let (state, health) = (TempDir::new().unwrap(), Arc::<Health>::default());
     let running = Running::start_with(SharedModel::default(), state.path(), health.clone());
     let forwards = |value: &str| {
@@ -315,7 +314,7 @@ fn ipv6_that_is_not_forwarded_is_told_where_services_of_the_family_are() {
             .sysctls
             .insert(IPV6_FORWARDING.into(), value.into());
     };
-    let told = || {
+    let reported = || {
         health
             .unwritten()
             .borrow()
@@ -325,7 +324,7 @@ fn ipv6_that_is_not_forwarded_is_told_where_services_of_the_family_are() {
     };
     forwards("0");
     assert_eq!(running.program(patient()).failed, 0);
-    let now = told();
+    let now = reported();
     assert!(
         matches!(&*now, [one] if one.starts_with("net.ipv6.conf.all.forwarding is 0")),
         "{now:?}"
@@ -337,7 +336,7 @@ fn ipv6_that_is_not_forwarded_is_told_where_services_of_the_family_are() {
         .sysctls
         .get(IPV6_FORWARDING)
         .cloned();
-    assert_eq!(kept.as_deref(), Some("0"), "left as it is");
+    assert_eq!(kept.as_deref(), Some("0"), "unchanged");
     let mut of_ipv4 = patient();
     for port in of_ipv4
         .services
@@ -348,11 +347,11 @@ fn ipv6_that_is_not_forwarded_is_told_where_services_of_the_family_are() {
             .retain(|frontend| frontend.address.is_some_and(|address| address.is_ipv4()));
     }
     running.program(of_ipv4);
-    assert_eq!(told(), [""; 0], "no Service of the family");
+    assert_eq!(reported(), [""; 0], "no Service of the family");
     running.program(patient());
-    assert_eq!(told().len(), 1);
+    assert_eq!(reported().len(), 1);
     forwards("1");
     running.program(asking());
-    assert_eq!(told(), [""; 0]);
+    assert_eq!(reported(), [""; 0]);
     running.stop();
 }

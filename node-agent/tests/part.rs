@@ -1,4 +1,4 @@
-//! A pass compares what changed, and everything only where that has to be.
+//! A pass compares only the changed Services, and everything only if necessary.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -17,9 +17,9 @@ fn without(name: &str) -> PlanDocument {
     document
 }
 
-/// S-185: nothing but the Service that changed is compared.
+/// S-185: only the changed Service is compared.
 #[test]
-fn a_change_of_one_service_is_about_that_one() {
+fn a_change_of_one_service_compares_only_that_one() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     assert_eq!(running.program(document()).services, None, "the first plan");
@@ -35,8 +35,8 @@ fn a_change_of_one_service_is_about_that_one() {
     restarted.stop();
 }
 
-/// After a failure everything is compared, until a pass succeeded: what was refused is tried again
-/// though its Service did not change again.
+/// After a failure everything is compared until a pass succeeds: failed operations are retried although their Service
+/// did not change again.
 #[test]
 fn after_a_failure_everything_is_compared() {
     let state = TempDir::new().unwrap();
@@ -62,9 +62,9 @@ fn after_a_failure_everything_is_compared() {
     running.stop();
 }
 
-/// What happened to the network is looked at as a whole, with whatever the plan changed meanwhile.
+/// A change of the network leads to a complete comparison, together with changes of the plan.
 #[test]
-fn when_the_network_changed_everything_is_compared() {
+fn after_a_change_of_the_network_everything_is_compared() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
@@ -77,7 +77,7 @@ fn when_the_network_changed_everything_is_compared() {
             }
         }
     });
-    // While this is held nobody looks at the network, so neither is followed without the other.
+    // While the lock is held the network cannot be read, so both changes are processed in one pass.
     let mut kernel = running.kernel.lock();
     kernel.state.host.addresses = moved.map(address).into();
     running.slot.disturb();

@@ -1,5 +1,4 @@
-//! The programmer on a model kernel: what it takes for its own, what it does when something fails,
-//! and what it remembers.
+//! The programmer on a model kernel: ownership, failures, and the record.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,13 +58,13 @@ fn without_web() -> PlanDocument {
     document
 }
 
-/// I-7, S-109: what is on record is ours, nothing else, wherever it is.
+/// I-7, S-109: only recorded virtual servers are owned, regardless of their address.
 #[test]
-fn with_a_record_only_what_is_on_it_is_removed() {
+fn with_a_record_only_recorded_servers_are_removed() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     assert_eq!(running.program(document()).failed, 0);
-    // Somebody uses an address of the service range for something of their own.
+    // Another program uses an address of the service range.
     put(&running.kernel, "TCP 10.96.200.1:80");
     put(&running.kernel, "TCP 203.0.113.9:80");
     let kernel = running.stop();
@@ -73,15 +72,15 @@ fn with_a_record_only_what_is_on_it_is_removed() {
     assert_eq!(again.program(without_web()).failed, 0);
     assert!(
         !has(&again.kernel, "TCP 10.96.0.20:80"),
-        "the Service that is gone"
+        "the deleted Service"
     );
     assert!(has(&again.kernel, "TCP 10.96.200.1:80") && has(&again.kernel, "TCP 203.0.113.9:80"));
     again.stop();
 }
 
-/// I-7: without a record the service ranges count as ours, so that nothing of ours stays for ever.
+/// I-7: without a record the service ranges count as owned, so that no leftover stays forever.
 #[test]
-fn without_a_record_the_service_ranges_are_ours() {
+fn without_a_record_the_service_ranges_count_as_owned() {
     let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let running = Running::start(SharedModel::default(), first.path());
     running.program(document());
@@ -92,9 +91,9 @@ fn without_a_record_the_service_ranges_are_ours() {
     again.stop();
 }
 
-/// `settings.sync.minPeriod`: changes wait and come together, whatever else happens meanwhile.
+/// `settings.sync.minPeriod`: changes wait and are applied together, regardless of other events.
 #[test]
-fn changes_that_come_too_soon_wait_and_come_as_one() {
+fn frequent_changes_wait_and_are_applied_together() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let mut document = document();
@@ -103,10 +102,10 @@ fn changes_that_come_too_soon_wait_and_come_as_one() {
     assert_eq!(running.program(document.clone()).generation, 1, "the first");
     document.services.retain(|service| &*service.name != "web");
     running.commit(document.clone());
-    // The programmer has looked at the network, and left the plan alone.
+    // The programmer has read the network, without applying the plan.
     let looked = running.kernel.eyes().network;
     running.slot.disturb();
-    running.until("a look at the network", |kernel| {
+    running.until("a read of the network", |kernel| {
         kernel.eyes().network > looked
     });
     assert!(has(&running.kernel, "TCP 10.96.0.20:80"));
@@ -117,21 +116,21 @@ fn changes_that_come_too_soon_wait_and_come_as_one() {
     running.stop();
 }
 
-/// The routes move to the new device before the old one goes, and what it stood in the way of follows.
+/// The routes move to the new device before the old one is removed. Another read of the network follows.
 #[test]
-fn a_device_that_settings_do_not_name_any_more_is_removed_last() {
+fn a_replaced_device_is_removed_last() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let mut document = document();
     running.program(document.clone());
     running.kernel.lock().log.clear();
-    // The model has one device; a look at another one finds nothing of it.
+    // The model has only one device, so a read of another one finds nothing.
     running.kernel.lock().state.routes.clear();
     running.kernel.lock().state.device_up = false;
     let looked = running.kernel.eyes().network;
     let old = std::mem::replace(&mut document.settings.device, "another0".into());
     assert_eq!(running.program(document).failed, 0);
-    running.until("another look", |kernel| kernel.eyes().network > looked + 2);
+    running.until("another read", |kernel| kernel.eyes().network > looked + 2);
     let kernel = running.stop();
     let log = &kernel.lock().log;
     let raised = Op::Link(LinkOp::RaiseDevice {
@@ -143,7 +142,7 @@ fn a_device_that_settings_do_not_name_any_more_is_removed_last() {
     assert!(log.iter().filter(on).count() > 1, "a range of each family");
 }
 
-/// S-108: ranges that the settings exclude are never touched.
+/// S-108: ranges that the settings exclude are never modified.
 #[test]
 fn excluded_ranges_are_left_alone() {
     let state = TempDir::new().unwrap();
@@ -168,7 +167,7 @@ fn excluded_ranges_are_left_alone() {
 }
 
 #[test]
-fn a_plan_that_does_not_say_what_the_node_is_is_answered_and_writes_nothing() {
+fn a_plan_without_the_node_fails_and_writes_nothing() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let mut staged = StagedChanges::snapshot();
@@ -181,23 +180,23 @@ fn a_plan_that_does_not_say_what_the_node_is_is_answered_and_writes_nothing() {
     let applied = running.wait(|applied| applied.failed > 0);
     assert_eq!(
         applied.failures,
-        ["read the plan: it does not say what this node is; is the controller newer?"]
+        ["read the plan: it has no entry for this node; is the controller newer than the agent?"]
     );
     let kernel = running.stop();
     assert!(kernel.lock().log.is_empty(), "I-4");
 }
 
-/// A disk that fails does not keep Services from working, but it is told and tried again.
+/// With a failing disk Services work, but the failure is reported and retried.
 #[test]
-fn a_record_that_cannot_be_written_is_a_failure_until_it_can() {
+fn an_unwritable_record_is_a_failure_until_it_can_be_written() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
-    // A folder in the place of the file that is written first.
+    // A directory with the name of the temporary file.
     let blocker = state.path().join("virtual-servers.new");
     std::fs::create_dir(&blocker).unwrap();
     let applied = running.program(document());
     assert!(
-        applied.failures[0].starts_with("put virtual servers on record"),
+        applied.failures[0].starts_with("record virtual servers"),
         "{applied:?}"
     );
     assert_eq!(applied.failed, 1, "once in a pass: {applied:?}");
@@ -210,7 +209,7 @@ fn a_record_that_cannot_be_written_is_a_failure_until_it_can() {
 }
 
 #[test]
-fn a_damaged_record_is_named_with_its_line() {
+fn the_error_for_a_damaged_record_contains_its_line() {
     let state = TempDir::new().unwrap();
     let record = Record::open(state.path()).unwrap();
     assert_eq!(record.read().unwrap(), None);
@@ -226,15 +225,15 @@ fn a_damaged_record_is_named_with_its_line() {
     let error = record.read().unwrap_err().to_string();
     assert!(
         error.ends_with(
-            "virtual-servers:3: \"TCP 10.96\" is no virtual server; the record is not used"
+            "virtual-servers:3: \"TCP 10.96\" is not a virtual server; ignoring the record"
         ),
         "{error}"
     );
 }
 
-/// S-109: a record that cannot be read does not keep the node from being programmed, and is made anew.
+/// S-109: an unreadable record does not prevent programming, and is replaced.
 #[test]
-fn a_damaged_record_is_replaced_by_what_can_only_be_ours() {
+fn a_damaged_record_is_replaced_by_certain_ownership() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
@@ -253,9 +252,9 @@ fn a_damaged_record_is_replaced_by_what_can_only_be_ours() {
     );
 }
 
-/// S-184: what somebody else changed is found within the sync period.
+/// S-184: changes by other programs are found within the sync period.
 #[test]
-fn the_kernel_is_looked_at_again_in_every_sync_period() {
+fn the_kernel_is_read_again_in_every_sync_period() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let mut document = document();
@@ -263,15 +262,15 @@ fn the_kernel_is_looked_at_again_in_every_sync_period() {
     running.program(document);
     let server = key("TCP 10.96.0.20:80");
     running.kernel.lock().state.virtual_servers.remove(&server);
-    running.until("the virtual server that somebody removed", |kernel| {
+    running.until("the removed virtual server", |kernel| {
         has(kernel, "TCP 10.96.0.20:80")
     });
     running.stop();
 }
 
-/// S-184: one thing that cannot be done for ever, and a network that does not come to rest.
+/// S-184: with an operation that always fails, and a network that changes all the time.
 #[test]
-fn with_a_lasting_failure_and_no_quiet_moment_the_kernel_is_still_looked_at() {
+fn despite_a_lasting_failure_and_constant_events_the_kernel_is_still_read() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let mut refused = document();
@@ -284,8 +283,8 @@ fn with_a_lasting_failure_and_no_quiet_moment_the_kernel_is_still_looked_at() {
     assert!(removed.is_some());
     let passing = address("192.168.60.7/24");
     let changes = Cell::new(0);
-    running.until("the virtual server that somebody removed", |kernel| {
-        // Not before the change before was followed, or two of them would be none.
+    running.until("the removed virtual server", |kernel| {
+        // Wait until the previous change was processed: two changes would cancel each other.
         if running.slot.wait(Duration::ZERO) == Woken::TimedOut {
             let addresses = &mut kernel.lock().state.host.addresses;
             if addresses.contains(&passing) {
@@ -300,12 +299,12 @@ fn with_a_lasting_failure_and_no_quiet_moment_the_kernel_is_still_looked_at() {
     });
     assert!(
         changes.get() > 10,
-        "{changes:?} of the network are no unrest"
+        "only {changes:?} changes of the network"
     );
     running.stop();
 }
 
-/// So many Services like `web`, each on a cluster IP of its own, with this scheduler.
+/// This number of Services like `web`, each with its own cluster IP, and with this scheduler.
 fn many(count: u8, scheduler: &str) -> PlanDocument {
     let mut document = document();
     let web = document
@@ -328,9 +327,9 @@ fn many(count: u8, scheduler: &str) -> PlanDocument {
     document
 }
 
-/// S-104: more than a pass changes are changed all the same, without waiting for the sync period.
+/// S-104: more changes than one pass makes follow without waiting for the sync period.
 #[test]
-fn scheduler_changes_that_were_put_off_follow_at_once() {
+fn postponed_scheduler_changes_follow_at_once() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let count = u8::try_from(RESCHEDULED_AT_ONCE * 3).unwrap();
@@ -350,15 +349,15 @@ fn scheduler_changes_that_were_put_off_follow_at_once() {
     assert_eq!(held(&kernel.lock()), usize::from(count));
 }
 
-/// What a trace shows of the kernel's thread.
+/// The steps that a trace shows for the programmer.
 #[test]
-fn a_pass_tells_what_took_its_time_step_by_step() {
+fn a_pass_reports_the_duration_of_each_step() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let first = running.program(document());
     let names = |steps: &[Step]| steps.iter().map(|step| step.name).collect::<Vec<_>>();
-    let told = names(&first.steps);
-    assert_eq!(told[..4], ["look", "desired state", "observe", "diff"]);
+    let steps = names(&first.steps);
+    assert_eq!(steps[..4], ["look", "desired state", "observe", "diff"]);
     let phases = [
         "create sets",
         "guard",
@@ -367,8 +366,8 @@ fn a_pass_tells_what_took_its_time_step_by_step() {
         "route",
         "policy rules",
     ];
-    let places = phases.map(|phase| told.iter().position(|name| *name == phase));
-    assert!(places.is_sorted() && places[0].is_some(), "{told:?}");
+    let places = phases.map(|phase| steps.iter().position(|name| *name == phase));
+    assert!(places.is_sorted() && places[0].is_some(), "{steps:?}");
     let operations = first
         .steps
         .iter()
@@ -379,7 +378,7 @@ fn a_pass_tells_what_took_its_time_step_by_step() {
     for step in first.steps.iter() {
         assert!(
             step.after >= end,
-            "{} begins before the one before ends",
+            "{} begins before the end of the previous step",
             step.name
         );
         end = step.after + step.took;

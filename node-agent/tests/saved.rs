@@ -1,5 +1,4 @@
-//! The plan on disk: what is written is read again or refused, and what a node that has nothing else
-//! does with it.
+//! The saved plan: a written plan is read back or rejected, and served by a node without a controller.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -40,7 +39,7 @@ fn plan() -> NodePlan {
     document().into_plan().unwrap()
 }
 
-/// A saved plan as a node finds it that was started again: the kernel has another name for that.
+/// Writes a saved plan as after a reboot: with another boot ID.
 fn write_before_reboot(state: &Path, plan: &NodePlan) {
     saved(state).write(plan, now()).unwrap();
     let path = state.join("plan");
@@ -57,7 +56,7 @@ fn write_before_reboot(state: &Path, plan: &NodePlan) {
     std::fs::write(&path, other).unwrap();
 }
 
-/// As a controller sends it.
+/// Commits a plan as from a controller.
 fn put_live(slot: &PlanSlot, plan: &NodePlan) {
     let mut staged = StagedChanges::snapshot();
     for (key, entry) in plan.entries() {
@@ -85,10 +84,9 @@ fn names(slot: &PlanSlot) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What is written is what is read, under the same hashes: a controller that has the same plan has
-    /// nothing to send.
+    /// A written plan is read back with the same hashes, so that a controller with the same plan has nothing to send.
     #[test]
-    fn what_is_written_is_read_again(entries in strategies::entries()) {
+    fn a_written_plan_is_read_unchanged(entries in strategies::entries()) {
         let entries = entries.into_iter();
         let plan = NodePlan::from_entries(entries.map(|(key, entry)| (key, EntryHash::default(), entry)));
         let state = TempDir::new().unwrap();
@@ -96,7 +94,7 @@ proptest! {
         saved.write(&plan, now()).unwrap();
         let (read, origin) = saved.read().unwrap().unwrap();
         prop_assert!(read.entries().eq(plan.entries()));
-        // As the controller counts them.
+        // The hash as the controller computes it.
         let sent = plan.entries().map(|(key, entry)| {
             let bytes = portolan_proto::encode_entry(entry);
             (key.clone(), EntryHash::of(key, &bytes), entry.clone())
@@ -109,7 +107,7 @@ proptest! {
         prop_assert_eq!(again.hash(), read.hash());
     }
 
-    /// Whatever happens to the file, it is read as it was written or not at all.
+    /// A truncated or changed file is never read as a different plan.
     #[test]
     fn a_damaged_plan_is_refused(at in any::<prop::sample::Index>(), bit in 0..8u32, cut in any::<bool>()) {
         let state = TempDir::new().unwrap();
@@ -133,7 +131,7 @@ proptest! {
 }
 
 #[test]
-fn a_plan_of_another_node_is_refused_and_one_that_is_not_there_is_none() {
+fn a_plan_of_another_node_is_rejected_and_a_missing_one_is_none() {
     let state = TempDir::new().unwrap();
     assert!(saved(state.path()).read().unwrap().is_none());
     saved(state.path()).write(&plan(), now()).unwrap();
@@ -141,7 +139,7 @@ fn a_plan_of_another_node_is_refused_and_one_that_is_not_there_is_none() {
     assert!(
         other
             .to_string()
-            .contains("it is the plan of node \"node-a\", and this is \"node-b\""),
+            .contains("it is the plan of node \"node-a\", but this node is \"node-b\""),
         "{other}"
     );
     saved(state.path()).remove().unwrap();
@@ -150,7 +148,7 @@ fn a_plan_of_another_node_is_refused_and_one_that_is_not_there_is_none() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_is_named_and_the_plan_before_stays() {
+fn a_failed_write_is_reported_and_the_previous_plan_stays() {
     let state = TempDir::new().unwrap();
     saved(state.path()).write(&plan(), now()).unwrap();
     std::fs::create_dir(state.path().join("plan.new")).unwrap();
@@ -158,7 +156,9 @@ fn a_disk_that_cannot_be_written_is_named_and_the_plan_before_stays() {
         .write(&NodePlan::default(), now())
         .unwrap_err();
     assert!(
-        failed.to_string().contains("is the state directory there"),
+        failed
+            .to_string()
+            .contains("does the state directory exist"),
         "{failed}"
     );
     let (read, _) = saved(state.path()).read().unwrap().unwrap();
@@ -169,25 +169,25 @@ fn origin(state: &Path) -> Origin {
     saved(state).read().unwrap().unwrap().1
 }
 
-/// The age of a plan is the time since a controller last stood behind it, not since it changed.
+/// The age of a plan is the time since a controller last confirmed it, not since it changed.
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_does_not_change_stays_young_while_a_controller_is_connected() {
+async fn an_unchanged_plan_stays_recent_while_a_controller_is_connected() {
     const HOUR: Duration = Duration::from_secs(3600);
     let state = TempDir::new().unwrap();
     let slot = Arc::new(PlanSlot::default());
     put_live(&slot, &plan());
     slot.take();
-    let (tell, applied) = watch::channel(Applied::default());
-    let there = Link {
+    let (applied_sender, applied) = watch::channel(Applied::default());
+    let connected = Link {
         streams: 1,
         trouble: None,
     };
-    let (tell_link, link) = watch::channel(there);
+    let (link_sender, link) = watch::channel(connected);
     let begun = tokio::time::Instant::now();
     let clock = move || now() + begun.elapsed();
     let mut keeper = Keeper::new(saved(state.path()), slot.clone());
     tokio::spawn(async move { keeper.keep(applied, link, clock).await });
-    tell.send_replace(Applied::default());
+    applied_sender.send_replace(Applied::default());
     tokio::time::sleep(Duration::from_secs(1)).await;
     let first = origin(state.path());
     assert_eq!((first.written, first.confirmed), (now(), now()));
@@ -197,23 +197,19 @@ async fn a_plan_that_does_not_change_stays_young_while_a_controller_is_connected
             .unwrap()
     };
     tokio::time::sleep(HOUR).await;
-    assert_eq!(
-        origin(state.path()).written,
-        now(),
-        "it is not written again"
-    );
-    // A quarter of `disk.maxAge`, and a pause between two writes.
+    assert_eq!(origin(state.path()).written, now(), "it is not rewritten");
+    // A quarter of `disk.maxAge`, plus the pause between two writes.
     assert!(age() <= Duration::from_secs(160), "{:?}", age());
-    tell_link.send_modify(|link| link.trouble = Some("it is gone".into()));
+    link_sender.send_modify(|link| link.trouble = Some("it is gone".into()));
     tokio::time::sleep(HOUR).await;
     assert!(age() >= HOUR, "{:?}", age());
-    tell_link.send_modify(|link| link.trouble = None);
+    link_sender.send_modify(|link| link.trouble = None);
     tokio::time::sleep(Duration::from_secs(160)).await;
     assert!(age() <= Duration::from_secs(160), "{:?}", age());
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_reboot_the_last_word_of_a_controller_decides_and_of_this_plan_alone() {
+async fn after_a_reboot_the_last_confirmation_of_this_plan_decides() {
     let state = TempDir::new().unwrap();
     let document = boot_critical(&["dns"]);
     write_before_reboot(state.path(), &document.clone().into_plan().unwrap());
@@ -224,16 +220,16 @@ async fn after_a_reboot_the_last_word_of_a_controller_decides_and_of_this_plan_a
     let slot = Arc::new(PlanSlot::default());
     bring_back(&saved(state.path()), &slot, later(7800)).await;
     assert_eq!(names(&slot).len(), plan().heads().count());
-    // Another plan was confirmed: a crash came between the two files.
+    // The confirmation is for another plan, as after a crash between the two writes.
     saved(state.path())
         .confirm(PlanHash::default(), later(7200))
         .unwrap();
     assert_eq!(origin(state.path()).confirmed, now());
 }
 
-/// Since the node was started the kernel has what the plan says: all of it, however old.
+/// Within one boot the kernel still holds the state of the plan, so it is served completely, regardless of its age.
 #[tokio::test(start_paused = true)]
-async fn after_a_restart_of_the_agent_all_of_the_plan_is_served() {
+async fn after_a_restart_of_the_agent_the_complete_plan_is_served() {
     let state = TempDir::new().unwrap();
     saved(state.path()).write(&plan(), now()).unwrap();
     let slot = Arc::new(PlanSlot::default());
@@ -241,23 +237,23 @@ async fn after_a_restart_of_the_agent_all_of_the_plan_is_served() {
     assert_eq!(names(&slot).len(), plan().heads().count());
     assert!(
         !slot.is_live() && slot.live().is_none(),
-        "it is not written to disk again"
+        "it is not rewritten"
     );
     let (read, _) = saved(state.path()).read().unwrap().unwrap();
     assert_eq!(
         slot.hash(),
         Some(read.hash()),
-        "a controller that has it sends nothing"
+        "a controller with the same plan sends nothing"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_reboot_an_old_plan_serves_what_is_boot_critical_until_nobody_came() {
+async fn after_a_reboot_an_old_plan_serves_only_boot_critical_services_at_first() {
     let state = TempDir::new().unwrap();
     write_before_reboot(state.path(), &boot_critical(&["dns"]).into_plan().unwrap());
     let slot = Arc::new(PlanSlot::default());
     bring_back(&saved(state.path()), &slot, later(600)).await;
-    assert_eq!(names(&slot).len(), plan().heads().count(), "it is young");
+    assert_eq!(names(&slot).len(), plan().heads().count(), "it is recent");
     let slot = Arc::new(PlanSlot::default());
     let disk = saved(state.path());
     let begun = tokio::time::Instant::now();
@@ -273,7 +269,7 @@ async fn after_a_reboot_an_old_plan_serves_what_is_boot_critical_until_nobody_ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_comes_is_never_replaced_by_the_disk() {
+async fn a_plan_from_a_controller_is_never_replaced_by_the_saved_one() {
     let state = TempDir::new().unwrap();
     write_before_reboot(state.path(), &plan());
     let running = Running::start(SharedModel::default(), state.path());
@@ -291,10 +287,9 @@ async fn a_controller_that_comes_is_never_replaced_by_the_disk() {
     running.stop();
 }
 
-/// S-183: a plan from disk may be behind the kernel; what it does not name stays until a controller
-/// has spoken.
+/// S-183: a saved plan may be older than the kernel state; nothing is removed until a controller sends a plan.
 #[test]
-fn a_plan_from_disk_takes_nothing_away() {
+fn a_saved_plan_removes_nothing() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(document());
@@ -309,14 +304,14 @@ fn a_plan_from_disk_takes_nothing_away() {
     let mut document = document();
     document.services.retain(|service| &*service.name == "web");
     let live = running.program(document);
-    assert!(live.operations > 0, "now it goes");
+    assert!(live.operations > 0, "now they are removed");
     assert!(running.kernel.lock().state.virtual_servers.len() < before.len());
     running.stop();
 }
 
-/// What is missing in the kernel is served from disk.
+/// After a reboot the kernel is empty, and the saved plan is programmed.
 #[test]
-fn a_plan_from_disk_is_programmed_into_an_empty_kernel() {
+fn a_saved_plan_is_programmed_into_an_empty_kernel() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.slot.bring_back(plan(), Source::Disk);

@@ -1,4 +1,4 @@
-//! What `show` prints, for people and for tools.
+//! Output of `show` as text and JSON.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -8,10 +8,12 @@ mod running;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use portolan_agent::drains::{Drain, ToldDrain};
+use portolan_agent::drains::{Drain, ListedDrain};
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::saved::Origin;
-use portolan_agent::show::{Found, LastPlan, NOTHING, NOTHING_OF_IT, Owner, Shown, Style, render};
+use portolan_agent::show::{
+    Found, LastPlan, NO_SUCH_SERVICE, NOTHING, Owner, Shown, Style, render,
+};
 use portolan_plan::{FrontendKind, NodePlan, ServiceId};
 use portolan_reconcile::{
     Connections, Observed, RealServerKey, RealServers, VirtualServer, VirtualServerKey,
@@ -41,7 +43,7 @@ fn key(text: &str) -> VirtualServerKey {
     text.parse().unwrap()
 }
 
-/// A kernel as an agent leaves it, and what it recorded.
+/// The kernel state after an agent has run, and its record.
 fn programmed() -> (Observed, BTreeSet<VirtualServerKey>) {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
@@ -80,7 +82,7 @@ fn show(
         connections,
         recorded,
         plan,
-        drains: &Err("nobody listens".into()),
+        drains: &Err("Connection refused".into()),
         entries: false,
         service: None,
     })
@@ -112,7 +114,7 @@ fn a_node_at_three_in_the_morning() {
     let [drained, missing, ..] = tcp[..] else {
         panic!("the plan has too few Services");
     };
-    // One by hand, one that drains, one that somebody took away, and one that came with a weight.
+    // A backend added by hand, a draining one, a removed virtual server, and a changed weight.
     let held = servers.get_mut(&drained).unwrap();
     held.real_servers.insert(backend("10.244.9.9:8080"), 0);
     let first = held.real_servers.keys().next().unwrap();
@@ -128,7 +130,7 @@ fn a_node_at_three_in_the_morning() {
     servers.insert(key("TCP 10.96.7.7:80"), foreign);
     recorded.insert(key("TCP 10.96.7.7:80"));
     observed.rules.clear();
-    let reason = "run iptables-nft-save: somebody's rules cannot be read";
+    let reason = "run iptables-nft-save: Table `nat' is incompatible";
     observed
         .unread_rules
         .insert(portolan_plan::Family::Ipv6, reason.into());
@@ -153,9 +155,9 @@ fn a_node_without_a_plan_and_one_that_is_empty() {
     insta::assert_snapshot!("empty", text(&shown, false));
 }
 
-/// What the agent says of what drains, one Service alone, and the entries of sets.
+/// Draining real servers as the agent reports them, the filter for a Service, and the entries of sets.
 #[test]
-fn one_service_with_what_drains_and_the_entries_of_sets() {
+fn one_service_with_draining_servers_and_set_entries() {
     let (mut observed, recorded) = programmed();
     let server = key("TCP 10.96.0.10:53");
     let held = observed.virtual_servers.get_mut(&server).unwrap();
@@ -170,12 +172,12 @@ fn one_service_with_what_drains_and_the_entries_of_sets() {
             deadline: Duration::from_secs(60),
             gone,
         };
-        ToldDrain::of(&drain, start + Duration::from_secs(12))
+        ListedDrain::of(&drain, start + Duration::from_secs(12))
     };
     let drains = Ok(vec![drain(gone, Some(start)), drain(elsewhere, None)]);
     let (plan, origin) = (plan(), origin());
     let dns = ServiceId::new("kube-system", "dns");
-    let nobody = ServiceId::new("kube-system", "nobody");
+    let absent = ServiceId::new("kube-system", "absent");
     let show = |service| {
         Shown::of(&Found {
             observed: &observed,
@@ -191,17 +193,17 @@ fn one_service_with_what_drains_and_the_entries_of_sets() {
     let style = Style {
         colour: false,
         all: false,
-        nothing: NOTHING_OF_IT,
+        nothing: NO_SUCH_SERVICE,
     };
-    let mut shown = show(&nobody);
+    let mut shown = show(&absent);
     shown.sets.clear();
     insta::assert_snapshot!("no_such_service", render(&shown, style, written()));
 }
 
-/// A virtual server at a node port's number, on an address that settings do not select, is not the
-/// Service's (S-32).
+/// A virtual server with the number of a node port, but on an address that the settings do not select, does not
+/// belong to the Service (S-32).
 #[test]
-fn a_node_port_is_the_services_only_where_settings_select_the_address() {
+fn a_node_port_belongs_to_the_service_only_on_selected_addresses() {
     let (mut observed, recorded) = programmed();
     let mut document = document();
     let port = document.services[0].ports[0].clone();

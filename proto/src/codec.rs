@@ -1,4 +1,4 @@
-//! Messages of the stream as bytes.
+//! The codec of the stream: encodes and decodes its messages.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,14 +10,14 @@ use tonic_prost::ProstDecoder;
 
 use crate::CHUNK_BYTES;
 
-/// What a stream begins to read into and to write into, in bytes; answers of agents fit, and small changes.
+/// The initial size of a stream's read and write buffers, in bytes. Agents' answers and small changes fit.
 const ROOM_BYTES: usize = 2 * 1024;
-/// No more messages are put together than this before they are handed on.
+/// The number of encoded bytes after which a stream hands its messages to the transport.
 const YIELD_BYTES: usize = CHUNK_BYTES;
 
-/// tonic's codec for protobuf, but for the room that messages take. A stream keeps, for as long as it lasts, the
-/// buffer in which its largest message was written; tonic's own grows by doubling, so it is up to twice that
-/// message. A controller has thousands of streams.
+/// A protobuf codec like tonic's, with smaller buffers. A stream keeps the buffer of its largest message for its
+/// whole life, and tonic's buffer grows by doubling to up to twice the size of that message. This matters because a
+/// controller has thousands of streams.
 pub struct PlanCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for PlanCodec<T, U> {
@@ -55,7 +55,7 @@ fn settings() -> BufferSettings {
     BufferSettings::new(ROOM_BYTES, YIELD_BYTES)
 }
 
-/// Writes a message into exactly the room that it needs.
+/// Reserves exactly the size of a message before encoding it.
 #[derive(Debug)]
 pub struct PlanEncoder<T>(PhantomData<T>);
 
@@ -66,7 +66,7 @@ impl<T: Message> Encoder for PlanEncoder<T> {
     fn encode(&mut self, item: T, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
         buffer.reserve(item.encoded_len());
         item.encode(buffer)
-            .map_err(|error| Status::internal(format!("write a message: {error}")))
+            .map_err(|error| Status::internal(format!("encode a message for the stream: {error}")))
     }
 
     fn buffer_settings(&self) -> BufferSettings {

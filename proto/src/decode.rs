@@ -1,103 +1,24 @@
-//! Bytes to plan entries. Whatever the bytes are, the answer is a value or an error that names the
-//! field: never a panic, and never more memory than a small multiple of the bytes.
+//! Decodes plan entries. For any input, the result is a value or an error that names the field. Decoding never
+//! panics, and never uses more memory than a small multiple of the input.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use portolan_plan::{
     Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort,
     ListChoice, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Policy, Protocol,
     ScopeKind, WhenEmpty,
 };
 use prost::Message as _;
-use thiserror::Error;
 
+use crate::field::{DecodeError, address, bounded, in_range, name, port, ranges};
 use crate::settings;
 use crate::wire;
 
-/// Bytes that are no entry of this kind.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DecodeError {
-    /// Not even a message.
-    #[error("not a message: {reason}")]
-    Message {
-        /// What the decoder says.
-        reason: String,
-    },
-    /// An entry of a kind that is not known here; a newer controller may send it.
-    #[error("a kind of entry that this version does not know")]
-    Kind,
-    /// A field that has to be there is not.
-    #[error("{field} is missing")]
-    Missing {
-        /// The field's path.
-        field: &'static str,
-    },
-    /// A word of a closed vocabulary that is not known here; a newer controller may send it.
-    #[error("{field}: {number} is not known to this version")]
-    Unknown {
-        /// The field's path.
-        field: &'static str,
-        /// The number on the wire.
-        number: i32,
-    },
-    /// A number outside its range.
-    #[error("{field}: {number} is not between {least} and {most}")]
-    Range {
-        /// The field's path.
-        field: &'static str,
-        /// The number on the wire.
-        number: u32,
-        /// The least allowed.
-        least: u32,
-        /// The most allowed.
-        most: u32,
-    },
-    /// An address that is neither 4 nor 16 bytes, or not of the family it should be.
-    #[error("{field}: {length} bytes are no address of the expected family")]
-    Address {
-        /// The field's path.
-        field: &'static str,
-        /// How many bytes there were.
-        length: usize,
-    },
-    /// Columns of a list that do not fit each other.
-    #[error("{field}: {found} values for {backends} backends")]
-    Columns {
-        /// The field's path.
-        field: &'static str,
-        /// How many values there are.
-        found: usize,
-        /// How many backends there are.
-        backends: usize,
-    },
-    /// A name with characters or a length that the kernel does not take.
-    #[error("{field}: {text:?} is not a name of 1 to {longest} letters, digits, '-', '_', '.'")]
-    Name {
-        /// The field's path.
-        field: &'static str,
-        /// The text on the wire.
-        text: String,
-        /// The longest allowed, in bytes.
-        longest: usize,
-    },
-}
-
-impl From<prost::DecodeError> for DecodeError {
-    fn from(error: prost::DecodeError) -> Self {
-        Self::Message {
-            reason: error.to_string(),
-        }
-    }
-}
-
-/// The entry that these bytes are, for this key.
+/// Decodes the entry with this key.
 ///
 /// # Errors
-/// [`DecodeError`] names the field that cannot be read. Fields that this version does not know are
-/// no error.
+/// [`DecodeError`] names the field that cannot be decoded. Unknown fields are not an error.
 pub fn decode_entry(key: &EntryKey, bytes: &[u8]) -> Result<Entry, DecodeError> {
     Ok(match key {
         EntryKey::Node => Entry::Node(Arc::new(node(wire::Node::decode(bytes)?)?)),
@@ -133,7 +54,7 @@ fn node(node: wire::Node) -> Result<NodeEntry, DecodeError> {
 fn head(head: wire::Head) -> Result<Head, DecodeError> {
     let scheduler = match &head.scheduler {
         None => None,
-        Some(text) => Some(settings::name(text, 15, "scheduler")?.into()),
+        Some(text) => Some(name(text, 15, "scheduler")?.into()),
     };
     Ok(Head {
         boot_critical: head.boot_critical,
@@ -315,62 +236,4 @@ fn protocol(number: i32, field: &'static str) -> Result<Protocol, DecodeError> {
 
 fn unknown(number: i32, field: &'static str) -> DecodeError {
     DecodeError::Unknown { field, number }
-}
-
-fn in_range(number: u32, least: u32, most: u32, field: &'static str) -> Result<(), DecodeError> {
-    if (least..=most).contains(&number) {
-        return Ok(());
-    }
-    Err(DecodeError::Range {
-        field,
-        number,
-        least,
-        most,
-    })
-}
-
-pub(crate) fn bounded<T: TryFrom<u32>>(
-    number: u32,
-    most: u32,
-    field: &'static str,
-) -> Result<T, DecodeError> {
-    in_range(number, 0, most, field)?;
-    T::try_from(number).map_err(|_| DecodeError::Range {
-        field,
-        number,
-        least: 0,
-        most,
-    })
-}
-
-pub(crate) fn port(number: u32, field: &'static str) -> Result<u16, DecodeError> {
-    in_range(number, 1, u16::MAX.into(), field)?;
-    bounded(number, u16::MAX.into(), field)
-}
-
-pub(crate) fn address(bytes: &[u8], field: &'static str) -> Result<IpAddr, DecodeError> {
-    if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
-        return Ok(octets.into());
-    }
-    <[u8; 16]>::try_from(bytes)
-        .map(IpAddr::from)
-        .map_err(|_| DecodeError::Address {
-            field,
-            length: bytes.len(),
-        })
-}
-
-pub(crate) fn ranges(cidrs: &[wire::Cidr], field: &'static str) -> Result<Vec<IpNet>, DecodeError> {
-    let one = |cidr: &wire::Cidr| {
-        let address = address(&cidr.address, field)?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let length = bounded(cidr.length, most, field)?;
-        IpNet::new(address, length).map_err(|_| DecodeError::Range {
-            field,
-            number: cidr.length,
-            least: 0,
-            most,
-        })
-    };
-    cidrs.iter().map(one).collect()
 }

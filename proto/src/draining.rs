@@ -1,16 +1,17 @@
-//! Addresses of backends that drain, from an agent, and of those that are gone, from a controller.
+//! The addresses of draining backends, sent by an agent, and of those among them that left the cluster, sent by a
+//! controller.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::DecodeError;
-use crate::decode;
+use crate::field;
 
-/// How many addresses an agent tells at once. The others follow when some of these are done; so the
-/// message stays small beside what a stream holds in flight.
+/// The maximum number of addresses that an agent reports at once. The message stays small compared with the data in
+/// flight on a stream. The agent reports the remaining addresses when some of these have finished draining.
 pub const MOST: usize = 1000;
 
-/// The first [`MOST`] addresses as they travel.
+/// Encodes the first [`MOST`] addresses.
 pub fn write<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Vec<u8>> {
     let bytes = |address: &IpAddr| match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -19,10 +20,10 @@ pub fn write<'a>(addresses: impl IntoIterator<Item = &'a IpAddr>) -> Vec<Vec<u8>
     addresses.into_iter().take(MOST).map(bytes).collect()
 }
 
-/// The addresses that travelled in `field`.
+/// Decodes the addresses in `field`.
 ///
 /// # Errors
-/// [`DecodeError`] when there are more than [`MOST`], or one is no address.
+/// [`DecodeError`] if there are more than [`MOST`] addresses, or if one is invalid.
 pub fn read(addresses: &[Vec<u8>], field: &'static str) -> Result<BTreeSet<IpAddr>, DecodeError> {
     let most = u32::try_from(MOST).unwrap_or(u32::MAX);
     let count = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
@@ -34,6 +35,6 @@ pub fn read(addresses: &[Vec<u8>], field: &'static str) -> Result<BTreeSet<IpAdd
             most,
         });
     }
-    let one = |bytes: &Vec<u8>| decode::address(bytes, field);
+    let one = |bytes: &Vec<u8>| field::address(bytes, field);
     addresses.iter().map(one).collect()
 }

@@ -1,18 +1,18 @@
-//! Plan entries to bytes. Equal values give equal bytes: the hash of a plan rests on it.
+//! Encodes plan entries. Equal values give equal bytes; the hash of a plan depends on this.
 
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use ipnet::IpNet;
 use portolan_plan::{
     BackendList, Entry, Frontend, FrontendKind, Head, HeadPort, ListChoice, ListUse, Local,
     LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Policy, Protocol, ScopeKind, WhenEmpty,
 };
 use prost::Message as _;
 
+use crate::field::{cidrs, octets};
 use crate::{settings, wire};
 
-/// The bytes of an entry.
+/// Encodes an entry.
 pub fn encode_entry(entry: &Entry) -> Bytes {
     match entry {
         Entry::Node(value) => node(value).encode_to_vec(),
@@ -157,20 +157,4 @@ fn protocol(protocol: Protocol) -> wire::Protocol {
         Protocol::Udp => wire::Protocol::Udp,
         Protocol::Sctp => wire::Protocol::Sctp,
     }
-}
-
-/// 4 or 16 bytes.
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-pub(crate) fn cidrs(ranges: &[IpNet]) -> Vec<wire::Cidr> {
-    let one = |range: &IpNet| wire::Cidr {
-        address: octets(range.addr()),
-        length: range.prefix_len().into(),
-    };
-    ranges.iter().map(one).collect()
 }

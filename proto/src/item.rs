@@ -1,4 +1,4 @@
-//! Items of a batch to and from changes of a plan. An item is bytes: made once, sent to many.
+//! Converts items of a batch to and from changes to a plan. An item is encoded once and sent to many nodes.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use bytes::Bytes;
 use portolan_plan::{BackendList, Change, Entry, EntryHash, EntryKey, Family};
 use prost::Message as _;
 
-use crate::decode::{self, DecodeError};
+use crate::decode;
+use crate::field::DecodeError;
 use crate::{decode_entry, encode, encode_entry, wire};
 
-/// The item that puts these bytes under this key.
+/// The item that sets the entry of this key to these bytes.
 pub fn upsert(key: &EntryKey, value: Bytes) -> Bytes {
     item(wire::item::Item::Upsert(wire::Upsert {
         key: key.to_string(),
@@ -17,12 +18,12 @@ pub fn upsert(key: &EntryKey, value: Bytes) -> Bytes {
     }))
 }
 
-/// The item that removes this key.
+/// The item that removes the entry of this key.
 pub fn remove(key: &EntryKey) -> Bytes {
     item(wire::item::Item::Remove(key.to_string()))
 }
 
-/// The item that makes one list out of another, whose bytes have this hash.
+/// The item that changes list `from`, whose bytes have the hash `base`, into list `to`.
 pub fn patch(key: &EntryKey, base: EntryHash, from: &BackendList, to: &BackendList) -> Bytes {
     let (gone, new) = from.patch_to(to);
     item(wire::item::Item::Patch(wire::Patch {
@@ -37,16 +38,17 @@ fn item(item: wire::item::Item) -> Bytes {
     wire::Item { item: Some(item) }.encode_to_vec().into()
 }
 
-/// A list that is held under a key, with the hash of its bytes.
+/// A list that the receiver holds, with the hash of its bytes.
 pub type HeldList = (EntryHash, Arc<BackendList>);
 
-/// The change that an item received makes, and why its value could not be read, if so. `held` tells
-/// what a patch is about. An item without content or of a kind that a newer controller may send, and a
-/// patch of another list than the one held, change nothing; if it mattered, the hash of the batch will
-/// tell.
+/// Decodes a received item into a change, with the reason if its value could not be decoded. `held` returns the list
+/// to which a patch applies.
+///
+/// `None` if the item changes nothing: it is empty, it is of a kind that only a newer controller knows, or it patches
+/// a list other than the one held. If the change was needed, the hash of the batch does not match.
 ///
 /// # Errors
-/// It is no item.
+/// [`DecodeError`] if the bytes are not an item.
 pub fn read(
     item: Bytes,
     held: impl FnOnce(&EntryKey) -> Option<HeldList>,
@@ -77,7 +79,7 @@ pub fn read(
             };
             patched.map(|list| {
                 let entry = Entry::List(Arc::new(list));
-                // The bytes that the controller has: equal values give equal bytes.
+                // The controller has the same bytes, because equal values give equal bytes.
                 let hash = EntryHash::of(&key, &encode_entry(&entry));
                 let entry = Some(entry);
                 (Change::Upsert { key, hash, entry }, None)

@@ -1,8 +1,7 @@
-//! The wire between controller and agents: messages, their limits, and conversion from and to the
-//! plan.
+//! The wire protocol between controller and agents: messages, their limits, and conversion from and to the plan.
 //!
-//! Messages and plan values meet only in [`encode_entry`], [`decode_entry`] and [`item`]; nobody
-//! else reads a wire message of an entry.
+//! Wire messages of entries are converted to and from plan values only in [`encode_entry`], [`decode_entry`] and
+//! [`item`]. No other code reads them.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -11,34 +10,36 @@ mod codec;
 mod decode;
 pub mod draining;
 mod encode;
+mod field;
 pub mod item;
 mod settings;
 mod trace;
 
 #[cfg(any(feature = "client", feature = "server"))]
 pub use codec::{PlanCodec, PlanEncoder};
-pub use decode::{DecodeError, decode_entry};
+pub use decode::decode_entry;
 pub use encode::encode_entry;
+pub use field::DecodeError;
 pub use trace::TraceContext;
 
-/// The newest version of the wire that this release knows. An agent names it in its first message; a controller
-/// answers in the newest version that both know.
+/// The newest wire version that this release supports. An agent sends it in its first message, and a controller
+/// answers in the newest version that both support.
 pub const WIRE_VERSION: u32 = 1;
 
-/// The oldest version that a controller of this release still speaks. It refuses an older agent.
+/// The oldest wire version that a controller of this release supports. It refuses an older agent.
 pub const OLDEST_WIRE_VERSION: u32 = 1;
 
 /// The largest message on the stream, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
-/// How many bytes of entries are put into one message, so that a slow agent costs little. Each stream keeps room
-/// for one such message.
+/// The number of bytes of entries that are put into one message. It is small because each stream keeps a buffer of
+/// the size of its largest message, and a slow agent must cost little memory.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
-/// How many times of triggers a batch tells. What is left out is younger than what is told.
+/// The maximum number of trigger times in a batch. The oldest ones are sent.
 pub const TRIGGERS_TOLD: usize = 16;
 
-/// Generated messages; see the .proto files for what they mean.
+/// The generated messages; see the .proto files for their meaning.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]
 #[allow(
     clippy::needless_pass_by_value,

@@ -1,5 +1,5 @@
-//! Settings to and from the wire. Fields that an older controller does not send keep their
-//! defaults where zero is no possible value.
+//! Converts settings to and from the wire. A field that an older controller does not send keeps its default if zero
+//! is not a valid value.
 
 use portolan_plan::{
     CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings,
@@ -7,8 +7,7 @@ use portolan_plan::{
     SyncSettings, TimeoutSettings,
 };
 
-use crate::decode::{DecodeError, address, bounded, ranges};
-use crate::encode::{cidrs, octets};
+use crate::field::{DecodeError, address, bounded, cidrs, name, octets, ranges};
 use crate::wire;
 use crate::wire::local_detection::{ClusterCidr, Mode, NodeCidr};
 
@@ -65,8 +64,7 @@ fn detection_to_wire(detection: &LocalDetection) -> wire::LocalDetection {
     wire::LocalDetection { mode: Some(mode) }
 }
 
-/// Settings of an older controller lack what it did not know: where empty or zero is no value, the
-/// default stands in.
+/// Fills in defaults for fields that an older controller does not know, if empty or zero is not a valid value.
 fn with_defaults(mut settings: wire::Settings) -> wire::Settings {
     let default = to_wire(&Settings::default());
     if settings.scheduler.is_empty() {
@@ -162,7 +160,7 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
     })
 }
 
-/// The last port.
+/// The highest port number.
 const MOST: u32 = 65_535;
 
 fn node_ports_from_wire(settings: &wire::Settings) -> Result<PortRange, DecodeError> {
@@ -209,21 +207,4 @@ fn detection_from_wire(
         }),
         None => Err(DecodeError::Missing { field }),
     }
-}
-
-/// A word that becomes part of a rule or a kernel call: what the kernel takes, nothing else.
-pub(crate) fn name<'a>(
-    text: &'a str,
-    longest: usize,
-    field: &'static str,
-) -> Result<&'a str, DecodeError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
-    if text.is_empty() || text.len() > longest || !text.chars().all(plain) {
-        return Err(DecodeError::Name {
-            field,
-            text: text.into(),
-            longest,
-        });
-    }
-    Ok(text)
 }

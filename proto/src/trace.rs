@@ -1,4 +1,4 @@
-//! Which trace a batch belongs to, as W3C Trace Context names it.
+//! The trace to which a batch belongs, as defined by W3C Trace Context.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// What stands in a message: the trace's 16 bytes, then the span's 8.
+    /// Encodes the context for a message: the trace's 16 bytes, then the span's 8.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         [self.trace.as_slice(), &self.span].concat()
     }
 
-    /// Reads what stands in a message; `None` for nothing, and for what is no context: a batch serves
-    /// the node as well without one.
+    /// Decodes the context of a message; `None` if it is empty or invalid. Tracing is optional, so an invalid context
+    /// is not an error.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (trace, span) = bytes.split_first_chunk()?;
@@ -32,7 +32,7 @@ impl TraceContext {
     }
 }
 
-/// The trace's id, as tools that show traces take it.
+/// The trace's id in lower-case hexadecimal, as used by tracing tools.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.trace

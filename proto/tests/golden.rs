@@ -1,5 +1,5 @@
-//! The bytes of whole messages, as both sides of all releases read them. A change here is a change of the
-//! wire: fields get new numbers, and never another meaning.
+//! The bytes of whole messages, as all releases of controller and agents read them. A change here is a change of the
+//! wire: new fields get new numbers, and existing numbers never change their meaning.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

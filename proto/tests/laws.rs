@@ -1,4 +1,5 @@
-//! Laws of the wire: what goes in comes out, equal values give equal bytes, and no bytes panic.
+//! Laws of the wire: entries survive encoding and decoding, equal values give equal bytes, and no input causes a
+//! panic.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -17,7 +18,7 @@ proptest! {
         prop_assert_eq!(decode_entry(&key, &bytes).unwrap(), entry);
     }
 
-    /// Two controllers that made the same value by different ways agree on its hash.
+    /// Two controllers that made the same value in different ways agree on its hash.
     #[test]
     fn an_entry_that_was_read_has_the_bytes_it_came_in((key, entry) in strategies::entry()) {
         let bytes = encode_entry(&entry);
@@ -60,7 +61,7 @@ proptest! {
         prop_assert_eq!(change, Change::Remove { key });
     }
 
-    /// A patch makes the very bytes that the controller hashed, and of another list nothing.
+    /// A patch produces exactly the bytes that the controller hashed. It does nothing to a list with another hash.
     #[test]
     fn a_patch_carries_the_bytes_that_it_stands_for(
         (key, from) in strategies::entry(),
@@ -110,7 +111,7 @@ fn fields_and_kinds_of_a_newer_controller_still_count_as_received() {
     );
     assert_eq!(
         problem.unwrap().to_string(),
-        "a kind of entry that this version does not know"
+        "this version does not know the kind of the entry"
     );
 }
 
@@ -122,7 +123,7 @@ fn an_unknown_field_is_no_error() {
     assert!(decode_entry(&key, bytes).is_ok());
 }
 
-/// A node that says nothing but its name, as a first release might: all else has its default.
+/// A node entry with only a name, as a first release might send it: all other fields have their defaults.
 #[test]
 fn settings_that_an_older_controller_does_not_know_have_their_defaults() {
     let bytes = b"\x0a\x06node-a\x3a\x00";
@@ -150,7 +151,7 @@ fn errors_name_the_field() {
         (
             &list,
             b"\x0a\x03abc",
-            "addresses: 3 bytes are no address of the expected family",
+            "addresses: 3 bytes are not an address of the expected family",
         ),
         (
             &list,
@@ -169,7 +170,7 @@ fn errors_name_the_field() {
     }
 }
 
-/// Bytes that the first release wrote: what they mean can never change.
+/// Bytes that the first release wrote. Their meaning can never change.
 #[test]
 fn entries_of_the_first_release_are_still_read_and_written_the_same() {
     let key: EntryKey = "list/shop/cart/http/IPv4/cluster".parse().unwrap();

@@ -1,6 +1,6 @@
-{{/* Something that runs once on each node of agents, and a Job that waits for all of them. `.name` is what it is called,
-`.hook` when helm does it, `.command` what the agent's program is told, `.securityContext` what it may do, `.tries` how often it
-may fail on a node, `.timeout` seconds. */}}
+{{/* Runs a command of the agent once on each of its nodes, with a Job that waits for all of them. `.name` names the objects,
+`.hook` is the helm hook, `.command` the arguments of portolan-agent, `.securityContext` that of its container, `.tries` how
+often it may fail on a node, `.timeout` the limit for all nodes in seconds. */}}
 {{- define "portolan.eachNode" -}}
 {{- $root := .root }}
 {{- $namespace := $root.Release.Namespace }}
@@ -94,7 +94,7 @@ spec:
         env:
         - name: PORTOLAN_NODE
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
-        # Its last lines are shown where it fails.
+        # If it fails, the pod status shows the last lines of its log.
         terminationMessagePolicy: FallbackToLogsOnError
         securityContext:
           {{- toYaml .securityContext | nindent 10 }}
@@ -103,7 +103,7 @@ spec:
         - {name: modules, mountPath: /lib/modules, readOnly: true}
         - {name: lock, mountPath: /run/xtables.lock}
       containers:
-      # Keeps the pod on its node, so that each node has one and only one.
+      # Keeps the pod running, so that the DaemonSet does not run the command again on its node.
       - name: hold
         image: {{ $agent }}
         imagePullPolicy: {{ $root.Values.image.pullPolicy }}
@@ -125,7 +125,7 @@ spec:
 {{ include "portolan.waitingJob" (dict "root" $root "name" $object "account" $object "annotations" $job "words" $words "timeout" .timeout) }}
 {{- end }}
 
-{{/* A Job that asks the API server until something is so. */}}
+{{/* A Job that polls the API server until a condition holds. */}}
 {{- define "portolan.waitingJob" -}}
 {{- $root := .root }}
 apiVersion: batch/v1
@@ -145,7 +145,7 @@ spec:
     spec:
       serviceAccountName: {{ .account }}
       restartPolicy: Never
-      # No Service has to work for it.
+      # It must run while no Service works.
       hostNetwork: true
       dnsPolicy: Default
       enableServiceLinks: false

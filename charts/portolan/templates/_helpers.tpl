@@ -1,4 +1,4 @@
-{{/* Labels of every object. Names are fixed: there is one service proxy in a cluster. */}}
+{{/* Labels of every object. Object names are fixed, because a cluster has one service proxy. */}}
 {{- define "portolan.labels" -}}
 app.kubernetes.io/name: portolan
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -10,17 +10,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Labels that somebody adds. Those that select pods are the chart's. */}}
+{{/* Labels from values. The chart owns the labels that select pods, so those are rejected. */}}
 {{- define "portolan.ownLabels" -}}
 {{- range $name := keys . | sortAlpha }}
 {{- if or (hasPrefix "app.kubernetes.io/" $name) (hasPrefix "proxy.portolan.dev/" $name) (eq $name "helm.sh/chart") }}
-{{- fail (printf "label %s: the chart writes labels of app.kubernetes.io, proxy.portolan.dev and helm.sh/chart itself; take another name in commonLabels or podLabels" $name) }}
+{{- fail (printf "label %s: the chart writes labels of app.kubernetes.io, proxy.portolan.dev and helm.sh/chart itself; use another name in commonLabels or podLabels" $name) }}
 {{- end }}
 {{- end }}
 {{- toYaml . }}
 {{- end }}
 
-{{/* Annotations in the metadata of an object: those of all objects, and its own. Nothing if there are none. */}}
+{{/* Annotations of an object: the common ones and its own. Empty if there are none. */}}
 {{- define "portolan.annotations" -}}
 {{- with merge (dict) (.own | default dict) (.root.Values.commonAnnotations | default dict) }}
   annotations:
@@ -28,17 +28,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* What pods of a component are selected by; it never changes. */}}
+{{/* Labels that select the pods of a component. Selectors are immutable, so these never change. */}}
 {{- define "portolan.selector" -}}
 app.kubernetes.io/name: portolan
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* The image of a component: its own in full, or the one in the repository. */}}
+{{/* The image of a component: its own reference, or the one in the repository. */}}
 {{- define "portolan.image" -}}
 {{- $values := get .root.Values .values -}}
 {{- with $values.image }}{{ . }}{{ else -}}
-{{- $missing := "image.repository is required, there is no default registry: make both images with `cargo lab image`, push them and give --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
+{{- $missing := "image.repository is required, there is no default registry: build both images with `cargo lab image`, push them and pass --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
 {{- $image := $.root.Values.image -}}
 {{- $path := printf "%s/portolan-%s" (required $missing $image.repository | trimSuffix "/") .component -}}
 {{- $registry := ($.root.Values.global | default dict).imageRegistry | default $image.registry -}}
@@ -48,10 +48,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "portolan.apiServer" -}}
-{{- $missing := "apiServer.host is required: the address of the API server itself, like --set apiServer.host=10.0.0.5; its Service works only once Portolan serves it. `kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'` shows the one that you use" -}}
+{{- $missing := "apiServer.host is required: the real address of the API server, such as --set apiServer.host=10.0.0.5, because its Service works only once Portolan serves it. `kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'` prints the one that kubectl uses" -}}
 {{- $host := required $missing .Values.apiServer.host | trimPrefix "[" | trimSuffix "]" -}}
 {{- if regexMatch "^[^:]*:[0-9]*$" $host }}
-{{- fail (printf "apiServer.host: %s has a port; give it as apiServer.port, and here only the name or the address" $host) }}
+{{- fail (printf "apiServer.host: %s has a port; give it as apiServer.port, and only the name or the address as apiServer.host" $host) }}
 {{- end }}
 {{- if contains ":" $host }}{{ $host = printf "[%s]" $host }}{{ end -}}
 {{- printf "https://%s:%d" $host (int .Values.apiServer.port) -}}
@@ -68,12 +68,12 @@ imagePullSecrets:
 {{- define "portolan.account" -}}
 {{- $account := (get .root.Values .values).serviceAccount -}}
 {{- if and (not $account.create) (not $account.name) }}
-{{- fail (printf "%s.serviceAccount.create is false: name the account that is there, in %s.serviceAccount.name" .values .values) }}
+{{- fail (printf "%s.serviceAccount.create is false: set %s.serviceAccount.name to an existing service account" .values .values) }}
 {{- end }}
 {{- $account.name | default (printf "portolan-%s" .component) -}}
 {{- end }}
 
-{{/* What somebody adds to all pods of a component; `.values` are those of the component. */}}
+{{/* Labels and annotations of the pods of a component; `.values` are the values of the component. */}}
 {{- define "portolan.podMetadata" -}}
 labels:
   {{- include "portolan.selector" . | nindent 2 }}
@@ -86,8 +86,8 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Where agents listen by the ProxyConfig, as port and, for a loopback address, host; port 0 where nobody does or
-where nobody knows. `.name` is healthz or metrics, `.given` the port that was said. */}}
+{{/* Where agents listen according to the ProxyConfig: port and, for a loopback address, host. Port 0 if agents do not
+listen. `.name` is healthz or metrics, `.given` the port from `.value`. */}}
 {{- define "portolan.listens" -}}
 {{- $settings := dict -}}
 {{- if .root.Values.config.create }}{{ $settings = .root.Values.config.spec.settings | default dict }}{{ end -}}
@@ -97,7 +97,7 @@ where nobody knows. `.name` is healthz or metrics, `.given` the port that was sa
 {{- if eq $address "" }}{{ $port = 0 }}{{ end -}}
 {{- if not (kindIs "invalid" .given) }}
 {{- if and (hasKey $spec "port") (ne (int .given) $port) (ne (int .given) 0) }}
-{{- fail (printf "%s is %d, and config.spec.settings.%s says %d: leave the first out, it follows the second" .value (int .given) .name $port) }}
+{{- fail (printf "%s is %d, and config.spec.settings.%s says %d: omit the first, it defaults to the second" .value (int .given) .name $port) }}
 {{- end }}
 {{- $port = int .given }}
 {{- end -}}
@@ -114,19 +114,19 @@ where nobody knows. `.name` is healthz or metrics, `.given` the port that was sa
 {{- include "portolan.listens" (dict "root" . "name" "metrics" "address" "127.0.0.1" "port" 10249 "given" .Values.agents.metricsPort "value" "agents.metricsPort") -}}
 {{- end }}
 
-{{/* Whether the controller makes its own certificate. */}}
+{{/* Whether the controller creates its own certificate. */}}
 {{- define "portolan.ownCertificate" -}}
 {{- with .Values.tls }}
 {{- if and .certificateSecret (not .caConfigMap) }}
-{{- fail "tls.certificateSecret without tls.caConfigMap: agents need to know whom to believe; name a ConfigMap with ca.crt" }}
+{{- fail "tls.certificateSecret without tls.caConfigMap: agents need the certificate authority; name a ConfigMap with ca.crt" }}
 {{- else if and .caConfigMap (not .certificateSecret) }}
-{{- fail "tls.caConfigMap without tls.certificateSecret: name the Secret with the certificate, or leave both out" }}
+{{- fail "tls.caConfigMap without tls.certificateSecret: name the Secret with the certificate, or omit both" }}
 {{- end }}
 {{- if not .certificateSecret }}true{{ end }}
 {{- end }}
 {{- end }}
 
-{{/* The spec of the ProxyConfig: what was given, and the network's preset where nothing was. */}}
+{{/* The spec of the ProxyConfig from values, with the preset of the network plugin if localDetection is not set. */}}
 {{- define "portolan.configSpec" -}}
 {{- $presets := dict
   "node-cidr" (dict "mode" "NodeCIDR")
@@ -139,7 +139,7 @@ where nobody knows. `.name` is healthz or metrics, `.given` the port that was sa
 {{- $spec := deepCopy .Values.config.spec }}
 {{- $settings := $spec.settings | default dict }}
 {{- if and (eq .Values.cni "custom") (not (hasKey $settings "localDetection")) }}
-{{- fail "cni is custom: say how pods are told from others, in config.spec.settings.localDetection (`kubectl explain proxyconfig.spec.settings.localDetection`)" }}
+{{- fail "cni is custom: set config.spec.settings.localDetection, by which a node recognizes its own pods (`kubectl explain proxyconfig.spec.settings.localDetection`)" }}
 {{- end }}
 {{- if and (hasKey $presets .Values.cni) (not (hasKey $settings "localDetection")) }}
 {{- $settings = set $settings "localDetection" (get $presets .Values.cni) }}
@@ -148,21 +148,21 @@ where nobody knows. `.name` is healthz or metrics, `.given` the port that was sa
 {{- toYaml $spec }}
 {{- end }}
 
-{{/* PodMonitors for addresses that nobody reaches would only be alerts. What is unknown is let through. */}}
+{{/* PodMonitors for unreachable addresses would only raise alerts. Unknown addresses are accepted. */}}
 {{- define "portolan.canBeScraped" -}}
 {{- if eq .Values.controller.adminAddress "127.0.0.1" }}
-{{- fail "monitoring.podMonitors: no Prometheus reaches controllers at 127.0.0.1; set controller.adminAddress=0.0.0.0 (or [::]) and keep others away from controller.adminPort" }}
+{{- fail "monitoring.podMonitors: Prometheus cannot reach controllers at 127.0.0.1; set controller.adminAddress=0.0.0.0 (or [::]) and restrict access to controller.adminPort with a firewall" }}
 {{- end }}
 {{- $metrics := include "portolan.metrics" . | fromJson }}
 {{- if not $metrics.port }}
-{{- fail "monitoring.podMonitors: agents have no port of metrics; see agents.metricsPort and config.spec.settings.metrics" }}
+{{- fail "monitoring.podMonitors: agents have no metrics port; set agents.metricsPort or config.spec.settings.metrics" }}
 {{- end }}
 {{- if and .Values.config.create $metrics.host }}
-{{- fail "monitoring.podMonitors: no Prometheus reaches agents at a loopback address; set config.spec.settings.metrics.bindAddress=0.0.0.0 and keep others away from that port" }}
+{{- fail "monitoring.podMonitors: Prometheus cannot reach agents at a loopback address; set config.spec.settings.metrics.bindAddress=0.0.0.0 and restrict access to that port with a firewall" }}
 {{- end }}
 {{- end }}
 
-{{/* helm says of a ProxyConfig that an uninstall left only that it "cannot be imported". */}}
+{{/* For a ProxyConfig that an uninstall kept, helm itself only reports "cannot be imported". */}}
 {{- define "portolan.mayOwnConfig" -}}
 {{- $found := lookup "proxy.portolan.dev/v1alpha1" "ProxyConfig" "" "default" }}
 {{- if and $found (not .Values.config.takeOwnership) }}
@@ -170,7 +170,7 @@ where nobody knows. `.name` is healthz or metrics, `.given` the port that was sa
 {{- $release := get $annotations "meta.helm.sh/release-name" }}
 {{- $namespace := get $annotations "meta.helm.sh/release-namespace" }}
 {{- if or (ne $release .Release.Name) (ne $namespace .Release.Namespace) }}
-{{- fail (printf "ProxyConfig default is there already, made by %s. To keep its settings as they are: --set config.create=false. To replace them by config.spec: --take-ownership --set config.takeOwnership=true" (ternary (printf "release %s in namespace %s" $release $namespace) "the controller or by hand" (ne $release ""))) }}
+{{- fail (printf "ProxyConfig default already exists, created by %s. To keep its settings: --set config.create=false. To replace them with config.spec: --take-ownership --set config.takeOwnership=true" (ternary (printf "release %s in namespace %s" $release $namespace) "the controller or by hand" (ne $release ""))) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -10,26 +10,26 @@ use portolan_plan::{Family, LocalEndpoint, Protocol};
 use crate::model::{Endpoint, EndpointSlice, ServicePort};
 use crate::selection::Reached;
 
-/// An endpoint of a port as one slice has it.
+/// An endpoint of a port in one slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EndpointCopy<'a> {
     /// The slice.
     pub(crate) slice: &'a EndpointSlice,
-    /// What it says.
+    /// The endpoint in this slice.
     pub(crate) endpoint: &'a Endpoint,
-    /// Where the endpoint listens.
+    /// The port of the endpoint.
     pub(crate) port: u16,
 }
 
 impl EndpointCopy<'_> {
-    /// Copies with the same are of one endpoint (S-50).
+    /// Copies with the same address and port describe one endpoint (S-50).
     pub(crate) fn reached(&self) -> (IpAddr, u16) {
         (self.endpoint.address, self.port)
     }
 
-    /// Of copies that disagree the one with the lowest rank is believed: one that is ready first, then one that
-    /// serves while it terminates, then one that does not terminate, then the newest slice, then the first by name,
-    /// whatever the order in which slices came and their endpoints stand (S-51, S-217).
+    /// If copies disagree, the one with the lowest rank is used: ready before not ready, then serving while
+    /// terminating, then not terminating, then the newest slice, then the first slice by name. The order of arrival
+    /// and the order within slices do not matter (S-51, S-217).
     fn rank(&self) -> impl Ord {
         let (slice, endpoint) = (self.slice, self.endpoint);
         let serves = endpoint.serving && endpoint.terminating;
@@ -43,7 +43,7 @@ impl EndpointCopy<'_> {
     }
 }
 
-/// Everything that slices of a Service bring for one of its ports (S-10).
+/// All endpoints that the slices of a Service contain for one of its ports (S-10).
 pub(crate) fn copies<'a>(
     port: &ServicePort,
     slices: impl Iterator<Item = &'a EndpointSlice>,
@@ -63,14 +63,14 @@ pub(crate) fn copies<'a>(
     })
 }
 
-/// The endpoints of one port, by address and port, each once.
+/// The endpoints of one port by address and port, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct PortEndpoints<'a> {
     endpoints: BTreeMap<(IpAddr, u16), EndpointCopy<'a>>,
 }
 
 impl<'a> PortEndpoints<'a> {
-    /// Merges the slices of a Service: of each endpoint the copy that is believed (S-50, S-51).
+    /// Merges the slices of a Service; for each endpoint the copy with the best rank is used (S-50, S-51).
     pub(crate) fn merge(
         port: &ServicePort,
         slices: impl Iterator<Item = &'a EndpointSlice>,
@@ -85,12 +85,12 @@ impl<'a> PortEndpoints<'a> {
         Self { endpoints }
     }
 
-    /// The copy of an endpoint that is believed.
+    /// The copy of an endpoint that is used.
     pub(crate) fn believed(&self, reached: (IpAddr, u16)) -> Option<&EndpointCopy<'a>> {
         self.endpoints.get(&reached)
     }
 
-    /// Those of a family, ready or not, in order (S-7).
+    /// The endpoints of a family, ready or not, in order (S-7).
     pub(crate) fn of(&self, family: Family) -> Vec<Reached<'a>> {
         let all = self.endpoints.iter();
         all.filter(|((address, _), _)| Family::of(*address) == family)
@@ -98,8 +98,7 @@ impl<'a> PortEndpoints<'a> {
             .collect()
     }
 
-    /// All endpoints that say which node they run on: the node's name with each, and whether it is
-    /// ready.
+    /// All endpoints with a node: the node name, the endpoint, and whether it is ready.
     pub(crate) fn on_nodes(
         &self,
         protocol: Protocol,

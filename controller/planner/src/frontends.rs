@@ -1,4 +1,4 @@
-//! Which Services are proxied, and where they answer.
+//! The frontends of a Service, and conflicts between Services that claim the same address and port.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,32 +9,32 @@ use crate::model::{Claim, ClusterModel, Service, ServicePort};
 use crate::proxied::not_proxied;
 use crate::{AddressOwner, Reason};
 
-/// Where kubelets listen.
+/// The port of kubelets.
 const KUBELET: u16 = 10250;
 
-/// Whether a Service is ours to serve.
+/// Whether this proxy serves a Service.
 pub(crate) fn is_proxied(service: &Service, proxy_name: &str) -> bool {
     not_proxied(service, proxy_name).is_none()
 }
 
-/// Where one port of a Service answers, on every node.
+/// The frontends of one Service port, on every node.
 #[derive(Debug, Default)]
 pub(crate) struct Frontends {
-    /// In the Service's order.
+    /// In the order of the Service.
     pub(crate) all: Vec<Frontend>,
-    /// Why it does not answer elsewhere.
+    /// Why other addresses are not frontends.
     pub(crate) reasons: Vec<Reason>,
 }
 
 impl Frontends {
-    /// Whether it answers elsewhere than on cluster IPs.
+    /// Whether it has frontends other than cluster IPs.
     pub(crate) fn has_external(&self) -> bool {
         let mut all = self.all.iter();
         all.any(|frontend| frontend.kind != FrontendKind::ClusterIp)
     }
 }
 
-/// The frontends of a port that are really its own (S-14 to S-19), and why others are not.
+/// The frontends that a port really gets (S-14 to S-19), and why it does not get others.
 pub(crate) fn frontends(
     model: &ClusterModel,
     settings: &Settings,
@@ -47,18 +47,18 @@ pub(crate) fn frontends(
     found
 }
 
-/// A Service among all that claim the same places.
+/// A Service that competes with others for frontends.
 pub(crate) struct Claimant<'a> {
     model: &'a ClusterModel,
     settings: &'a Settings,
     service: &'a Service,
-    /// Where it may answer as long as nobody else does, each address once.
+    /// The addresses that it may use unless another Service has precedence, each once.
     addresses: Vec<(FrontendKind, IpAddr)>,
 }
 
-/// Who comes first at a place: cluster IPs, because the API server gave them to nobody else; then addresses of
-/// balancers, which a controller gives out, before external IPs, which anybody may write; then the oldest Service,
-/// then the first by namespace and name (S-14, S-215).
+/// Precedence for a frontend, lowest first: cluster IPs, because the API server allocates them uniquely; then load
+/// balancer addresses, which a controller assigns, before external IPs, which any user can set; then the oldest
+/// Service; then the first by namespace and name (S-14, S-215).
 type Rank<'a> = (u8, i64, &'a ServiceId);
 
 fn rank(service: &Service, kind: FrontendKind) -> Rank<'_> {
@@ -72,7 +72,7 @@ fn rank(service: &Service, kind: FrontendKind) -> Rank<'_> {
 }
 
 impl<'a> Claimant<'a> {
-    /// A Service, and why it may not answer on some of its addresses whatever others do.
+    /// A Service, and why some of its addresses are never served, independent of other Services.
     pub(crate) fn new(
         model: &'a ClusterModel,
         settings: &'a Settings,
@@ -81,7 +81,7 @@ impl<'a> Claimant<'a> {
         let (mut addresses, mut reasons) = (Vec::new(), Vec::new());
         let mut seen = BTreeSet::new();
         for (kind, address) in named(service) {
-            // One address is one frontend, whatever it is called.
+            // An address is one frontend, even if several fields contain it.
             if seen.insert(address) {
                 match refusal(model, settings, service, kind, address) {
                     None => addresses.push((kind, address)),
@@ -98,7 +98,7 @@ impl<'a> Claimant<'a> {
         (claimant, reasons)
     }
 
-    /// The frontends of one of its ports, and why others are not its own.
+    /// The frontends of one of its ports, and why it does not get others.
     pub(crate) fn frontends(&self, port: &ServicePort) -> Frontends {
         let mut found = Frontends::default();
         for (kind, address) in &self.addresses {
@@ -119,7 +119,7 @@ impl<'a> Claimant<'a> {
     ) {
         let is_external = kind != FrontendKind::ClusterIp;
         if is_external && !self.has_cluster_ip(found, Family::of(address)) {
-            // Without its cluster IP, which was said, nothing of the family is served.
+            // Without its cluster IP the Service serves nothing in this family. The reason is already reported.
             return;
         }
         if is_external && let Some(owner) = self.owner(port, kind, address) {
@@ -140,8 +140,8 @@ impl<'a> Claimant<'a> {
             address: Some(address),
             port: port.port,
         };
-        // The node's interfaces decide which addresses are its own, and they may differ from its Node object (S-216).
-        // So every node has the frontend, and the one with the address prefers its node port.
+        // The interfaces of a node determine its addresses, and they may differ from its Node object (S-216). So
+        // every node has the frontend, and the node with the address gives precedence to its node port.
         let is_of_node = is_external && self.model.nodes_at(address).next().is_some();
         if is_of_node && let Some(winner) = self.node_port_at(port, address) {
             found.reasons.push(Reason::NodePortFirst {
@@ -163,7 +163,7 @@ impl<'a> Claimant<'a> {
         })
     }
 
-    /// Who listens at this very place and must not lose it to a Service.
+    /// The listener on this address and port that must not lose it to a Service.
     fn owner(
         &self,
         port: &ServicePort,
@@ -202,7 +202,7 @@ impl<'a> Claimant<'a> {
         }
     }
 
-    /// The Service that has this place instead.
+    /// The Service that has precedence on this address and port.
     fn elder(
         &self,
         port: &ServicePort,
@@ -220,13 +220,13 @@ impl<'a> Claimant<'a> {
         older.min_by_key(|(rank, _)| *rank).map(|(_, rival)| rival)
     }
 
-    /// Whose node port, or health check port, comes first on an address of a node: those are on all
-    /// of its addresses (S-31).
+    /// The Service with a node port, or health check port, of this number. It has precedence on addresses of nodes,
+    /// because node ports cover all of them (S-31).
     fn node_port_at(&self, port: &ServicePort, address: IpAddr) -> Option<&'a Service> {
         let (protocol, number) = (port.protocol, port.port);
         let owner = owner_of_node_port(self.model, self.settings, protocol, number)?;
         let has_family = owner.cluster_ip(Family::of(address)).is_some();
-        // Its own port with the same number leads to the same endpoints.
+        // Its own node port with the same number leads to the same endpoints.
         let same_port = owner.id == self.service.id && port.node_port == Some(number);
         (has_family && !same_port).then_some(owner)
     }
@@ -248,15 +248,15 @@ fn conflict(
     }
 }
 
-/// Every address that a Service names, cluster IPs first.
+/// All addresses of a Service, cluster IPs first.
 fn named(service: &Service) -> impl Iterator<Item = (FrontendKind, IpAddr)> {
     let own = service.cluster_ips.iter();
     let own = own.map(|address| (FrontendKind::ClusterIp, *address));
     own.chain(service.external_addresses())
 }
 
-/// As what an address is served. A cluster IP that is the Service's balancer's address too is guarded as such: by source
-/// ranges and the external policy. Agents let pods and nodes of the cluster in.
+/// The kind under which an address is served. A cluster IP that is also a load balancer address of the Service is
+/// protected like one, by source ranges and the external policy. Agents always admit pods and nodes of the cluster.
 fn served_as(service: &Service, kind: FrontendKind, address: IpAddr) -> FrontendKind {
     let external = service.external.as_ref();
     let guards = external
@@ -268,7 +268,7 @@ fn served_as(service: &Service, kind: FrontendKind, address: IpAddr) -> Frontend
     }
 }
 
-/// The Service that has a port of the nodes: the oldest of all that claim it (S-14).
+/// The Service that owns a node port: the oldest one that claims it (S-14).
 pub(crate) fn owner_of_node_port<'a>(
     model: &'a ClusterModel,
     settings: &Settings,
@@ -282,14 +282,14 @@ pub(crate) fn owner_of_node_port<'a>(
     rivals.min_by_key(|rival| rank(rival, FrontendKind::NodePort))
 }
 
-/// Health checks are asked over TCP, so such a port is taken too.
+/// Health checks use TCP, so a health check port conflicts with TCP node ports.
 fn has_node_port(service: &Service, protocol: Protocol, number: u16) -> bool {
     let own = |port: &ServicePort| (port.protocol, port.node_port) == (protocol, Some(number));
     let health = protocol == Protocol::Tcp && service.health_port() == Some(number);
     health || service.ports.iter().any(own)
 }
 
-/// As what a Service may answer on an address that it names; what it may not, it takes from nobody.
+/// The kind under which a Service may use an address. An address that it may not use does not conflict with others.
 fn holds(
     model: &ClusterModel,
     settings: &Settings,
@@ -305,7 +305,7 @@ fn holds(
         .then_some(kind)
 }
 
-/// Why no node may answer for a Service on one of its addresses.
+/// Why no node may serve an address for a Service.
 fn refusal(
     model: &ClusterModel,
     settings: &Settings,
@@ -338,8 +338,8 @@ fn refusal(
     (!is_allowed).then_some(Reason::NotAllowed { address })
 }
 
-/// Whether an address can be one of a Service or an endpoint at all: not loopback, link-local,
-/// multicast, broadcast or unspecified (S-29).
+/// Whether an address is valid for a Service or an endpoint: not loopback, link-local, multicast, broadcast or
+/// unspecified (S-29).
 pub fn is_usable_address(address: IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),

@@ -1,8 +1,8 @@
-//! The distinct heads of a Service, and who gets which.
+//! The distinct heads of a Service, and which zones and nodes use them.
 //!
-//! A head names its lists by kind of scope, so all nodes that see the same kinds share it: nearly
-//! always one head, with zone hints two, with node hints three, with an external policy Local one
-//! more for nodes that have endpoints.
+//! A head refers to its lists by kind of scope, so all nodes with the same kinds share it. Nearly always there is one
+//! head; with zone hints there are two, with node hints three, and with external policy Local one more for nodes that
+//! have endpoints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,39 +13,39 @@ use portolan_plan::{
 
 use crate::selection::Selection;
 
-/// Gathers what the ports of a Service need, then makes the heads.
+/// Collects the ports of a Service, then builds the heads.
 #[derive(Debug)]
 pub(crate) struct Heads {
-    /// The head of nodes for which nothing of their own is made.
+    /// The head of nodes without lists of their own.
     head: Head,
-    /// Where nodes may see something else.
+    /// The places where nodes may use another list.
     places: Vec<Place>,
-    /// For each zone that has lists, what its nodes see.
+    /// For each zone with lists of its own, the choices of its nodes.
     zones: BTreeMap<Arc<str>, Vec<Seen>>,
-    /// The same for nodes.
+    /// The same for each node with lists of its own.
     nodes: BTreeMap<Arc<str>, Vec<Seen>>,
 }
 
 /// A list in a head.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    /// The port's place in the head.
+    /// The index of the port in the head.
     port: usize,
     family: Family,
     group: Group,
 }
 
-/// Which frontends a list serves.
+/// The group of frontends that a list serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     Internal,
     External,
 }
 
-/// What is seen at one of the places, by its number.
+/// A list choice at a place, which is given by its index.
 type Seen = (usize, ListChoice);
 
-/// Heads, and where in them the one of a zone or node is.
+/// Heads, and the index of the head of each zone and node that has its own.
 #[derive(Debug)]
 pub(crate) struct MadeHeads {
     pub(crate) heads: Vec<Arc<Head>>,
@@ -54,7 +54,7 @@ pub(crate) struct MadeHeads {
 }
 
 impl Heads {
-    /// For a Service whose head, but for its ports, is this.
+    /// For a Service with this head, except for its ports.
     pub(crate) fn new(head: Head) -> Self {
         Self {
             head,
@@ -64,7 +64,7 @@ impl Heads {
         }
     }
 
-    /// One more port, and what serves it in each of its families.
+    /// Adds a port, with the selection for each of its families.
     pub(crate) fn push(&mut self, mut port: HeadPort, selections: &[(Family, Selection)]) {
         let index = self.head.ports.len();
         for (family, selection) in selections {
@@ -85,7 +85,7 @@ impl Heads {
         self.head.ports.push(port);
     }
 
-    /// What nodes and zones see at a place.
+    /// Adds a place, with the choices of zones and nodes.
     fn add(&mut self, place: Place, policy: Policy, selection: &Selection) {
         let number = self.places.len();
         let outsiders = match place.group {
@@ -104,7 +104,7 @@ impl Heads {
                     let own = self.nodes.entry(node.clone()).or_default();
                     own.push(seen(ScopeKind::Node, outsiders));
                 }
-                // Scopes are in order: what is local goes before what hints say (S-61).
+                // Scopes are in order: a local list takes precedence over one from hints (S-61).
                 Scope::Local(node) if policy == Policy::Local => {
                     let own = self.nodes.entry(node.clone()).or_default();
                     own.push(seen(ScopeKind::Local, Outsiders::Allow));
@@ -115,7 +115,7 @@ impl Heads {
         self.places.push(place);
     }
 
-    /// The heads. Of a node that sees its own at some places only, the others depend on its zone.
+    /// Builds the heads. If a node has its own choice at some places only, its zone determines the others.
     pub(crate) fn finish(self, zone_of: impl Fn(&Arc<str>) -> Option<Arc<str>>) -> MadeHeads {
         let plain: Vec<ListChoice> = self.places.iter().map(|p| choice(&self.head, *p)).collect();
         let with = |choices: &[ListChoice], seen: &[Seen]| {
@@ -148,7 +148,7 @@ impl Heads {
     }
 }
 
-/// Heads by what they were made for.
+/// Heads by their list choices.
 struct Distinct<'a> {
     plain: &'a Head,
     places: &'a [Place],
@@ -173,7 +173,7 @@ impl<'a> Distinct<'a> {
             return *place;
         }
         let head = self.make(&choices);
-        // Other choices at a list that nothing of this head uses make no other head.
+        // Choices for a list that no port of this head uses make no difference.
         let same = self.heads.iter().position(|other| **other == head);
         let place = same.unwrap_or(self.heads.len());
         if same.is_none() {

@@ -1,4 +1,4 @@
-//! What becomes of topology hints: the words for it (S-56 to S-61).
+//! The outcome of topology hints (S-56 to S-61).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,62 +25,62 @@ impl HintKind {
     }
 }
 
-/// What becomes of the hints on the endpoints of one port in one family.
+/// The outcome of the hints on the endpoints of one port in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HintUse {
     /// The name of the Service port; empty for a single unnamed one.
     pub port: Arc<str>,
     /// The family of the endpoints' addresses.
     pub family: Family,
-    /// Hints that name nodes. They go before those that name zones (S-58).
+    /// Hints that name nodes. They take precedence over those that name zones (S-58).
     pub nodes: HintState,
     /// Hints that name zones.
     pub zones: HintState,
 }
 
-/// What becomes of hints of one kind, in the whole cluster.
+/// The outcome of hints of one kind, in the whole cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HintState {
     /// No endpoint has one.
     Absent,
-    /// Every ready endpoint has one: each node or zone that they name has its own list.
+    /// Every ready endpoint has one: each node or zone that they name has a list of its own.
     InForce,
     /// They have no effect anywhere.
     Ignored(HintsIgnored),
 }
 
-/// What becomes of the hints of one port and family on one node.
+/// The outcome of the hints of one port and family on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HintOutcome {
-    /// The node uses the list that hints of this kind make for it.
+    /// The node uses the list from hints of this kind.
     Used(HintKind),
-    /// The node uses the list that all nodes without hints use.
+    /// The node uses the list of nodes without hints.
     Ignored(HintsIgnored),
 }
 
 /// Why hints have no effect, in the whole cluster or on one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintsIgnored {
-    /// A ready endpoint has none of this kind, the first of them by address (S-57).
+    /// A ready endpoint has no hint of this kind; the first such endpoint by address (S-57).
     EndpointWithout {
-        /// Which kind is missing.
+        /// The missing kind.
         kind: HintKind,
         /// The endpoint.
         endpoint: IpAddr,
     },
-    /// Only ready endpoints are chosen by hints (S-42, S-57).
+    /// Hints apply to ready endpoints only (S-42, S-57).
     NoneReady,
     /// Hints never apply to policy Local (S-61).
     PolicyLocal,
     /// The node is in no zone (S-60).
     NodeWithoutZone,
-    /// The node's zone is named by no ready endpoint (S-59).
+    /// No ready endpoint names the zone of the node (S-59).
     NoneForZone(Arc<str>),
-    /// The node is named by no ready endpoint, and no zone is (S-58).
+    /// No ready endpoint names the node, and none names a zone (S-58).
     NoneForNode(Arc<str>),
 }
 
-/// The reason, to be read after "hints ignored because".
+/// Follows "hints ignored because" in a message.
 impl fmt::Display for HintsIgnored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -90,8 +90,8 @@ impl fmt::Display for HintsIgnored {
             Self::NoneReady => f.write_str("no endpoint is ready"),
             Self::PolicyLocal => f.write_str("the traffic policy is Local"),
             Self::NodeWithoutZone => f.write_str("the node is in no zone"),
-            Self::NoneForZone(zone) => write!(f, "no ready endpoint is meant for zone {zone}"),
-            Self::NoneForNode(node) => write!(f, "no ready endpoint is meant for node {node}"),
+            Self::NoneForZone(zone) => write!(f, "no ready endpoint has a hint for zone {zone}"),
+            Self::NoneForNode(node) => write!(f, "no ready endpoint has a hint for node {node}"),
         }
     }
 }

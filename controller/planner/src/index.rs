@@ -1,4 +1,4 @@
-//! Which Services a node or a zone label concerns, so that nobody has to look at all of them.
+//! The Services that a node or a zone label affects, so that no change needs a scan of all Services.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::reverse::Reverse;
 /// Indexes of planned Services.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Services with a list or frontend of its own for a node.
+    /// Services with a list or a frontend of their own for a node.
     particular: Reverse<Arc<str>, ServiceId>,
-    /// Services whose head for a node depends on the node's zone.
+    /// Services whose head for a node depends on the zone of the node.
     zoned: Reverse<Arc<str>, ServiceId>,
-    /// Services with hints, in force or not.
+    /// Services with hints, effective or not.
     hinted: BTreeSet<ServiceId>,
 }
 
 impl Index {
-    /// Follows the change of a Service's plan.
+    /// Updates the indexes after a change of a Service's plan.
     pub(crate) fn replace(
         &mut self,
         id: &ServiceId,
@@ -36,12 +36,12 @@ impl Index {
         }
     }
 
-    /// Services with a list or frontend of its own for a node.
+    /// Services with a list or a frontend of their own for a node.
     pub(crate) fn particular_to(&self, node: &str) -> impl Iterator<Item = &ServiceId> {
         self.particular.get(node)
     }
 
-    /// Services that have to be planned again when a node's zone changes.
+    /// Services that must be planned again if the zone of a node changes.
     pub(crate) fn zoned_by(&self, node: &str) -> impl Iterator<Item = &ServiceId> {
         self.zoned.get(node)
     }

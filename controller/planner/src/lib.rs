@@ -1,8 +1,8 @@
 //! Decides, for every Service, what each node must program, and why.
 //!
-//! Pure and deterministic: no clock, no chance, no order of a hash table, no I/O. The same objects
-//! give the same plans in whatever order they came, so that two controllers agree. Events go into
-//! [`Planner::apply`]; what changed for anybody comes out.
+//! Pure and deterministic: no clock, no randomness, no hash table order, no I/O. The same objects give the same plans
+//! in any order of arrival, so that two controllers agree. Events go into [`Planner::apply`], which returns the
+//! changed plans.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
@@ -28,8 +28,9 @@ mod warning;
 
 pub use frontends::is_usable_address;
 pub use hints::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored};
+pub use model::{AddressOwner, Reason, StraysOfNode};
 pub use planned::PlannedService;
 pub use planner::{Planner, Update};
 pub use proxied::NotProxied;
-pub use strays::{Strays, StraysOfNode};
-pub use warning::{AddressOwner, Reason, Warning};
+pub use strays::Strays;
+pub use warning::Warning;

@@ -1,4 +1,4 @@
-//! What a node is told about itself.
+//! The plan entry of a node, and warnings about the node.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use portolan_plan::{Family, LocalDetection, NodeEntry, Settings};
 use crate::model::{ClusterModel, Node};
 use crate::{Reason, Warning};
 
-/// The entry of a node.
+/// The plan entry of a node.
 pub(crate) fn node_entry(model: &ClusterModel, node: &Node) -> NodeEntry {
     NodeEntry {
         name: node.name.clone(),
@@ -21,33 +21,33 @@ pub(crate) fn node_entry(model: &ClusterModel, node: &Node) -> NodeEntry {
     }
 }
 
-/// Labels that say which operating system a node has, the present one and the one before.
+/// Labels with the operating system of a node, the current one and its predecessor. kubelets set them.
 const OS_LABELS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-/// Whether an agent can run there: a node of another operating system than Linux has no plan, and nobody waits for it
-/// (S-233). kubelets set the label.
+/// Whether an agent can run on the node. A node with another operating system than Linux has no plan, and nothing
+/// waits for it (S-233).
 pub(crate) fn can_have_agent(node: &Node) -> bool {
     let labels = OS_LABELS.iter();
     let mut systems = labels.filter_map(|label| node.labels.get(*label));
     systems.next().is_none_or(|system| &**system == "linux")
 }
 
-/// What its owner should hear.
+/// Warnings about a node.
 pub(crate) fn node_warnings(model: &ClusterModel, node: &Node) -> Vec<Warning> {
     let settings = model.settings_of(node);
     let ignored = node.ignored.iter().cloned();
     let own = node.addresses.iter().map(|address| Family::of(*address));
-    let silent = without_node_ports(&settings, own);
+    let without_node_ports = without_node_ports(&settings, own);
     let served = model.service_cidrs();
     let served = served.iter().map(|range| Family::of(range.addr()));
-    let untold = without_pods(&settings, &node.pod_cidrs, served);
-    let reasons = ignored.chain(silent).chain(untold);
+    let without_pods = without_pods(&settings, &node.pod_cidrs, served);
+    let reasons = ignored.chain(without_node_ports).chain(without_pods);
     reasons
         .map(|reason| Warning::new("Node", &node.name, reason))
         .collect()
 }
 
-/// Families of the node in which the ranges for node ports select no address (S-33).
+/// Families in which the ranges of `nodePortAddresses` select no address of the node (S-33).
 fn without_node_ports(
     settings: &Settings,
     families: impl Iterator<Item = Family>,
@@ -57,7 +57,7 @@ fn without_node_ports(
         .iter()
         .filter_map(|text| text.parse().ok())
         .collect();
-    // Where a word selects addresses, ranges only add some.
+    // With a keyword that selects addresses, ranges only add more.
     let mut words = settings.node_port_addresses.iter();
     let limits = !ranges.is_empty() && !words.any(|word| word == "all" || word == "primary");
     let has = move |family| {
@@ -72,8 +72,7 @@ fn without_node_ports(
         .map(|family| Reason::NoNodePortRange { family })
 }
 
-/// The ranges by which a node with these of its own tells its pods; `None` where it tells them by the
-/// interfaces that packets come in by.
+/// The ranges by which a node with these pod ranges recognizes its pods; `None` if it recognizes them by interfaces.
 pub(crate) fn pod_ranges<'a>(settings: &'a Settings, own: &'a [IpNet]) -> Option<&'a [IpNet]> {
     match &settings.local_detection {
         LocalDetection::NodeCidr => Some(own),
@@ -82,7 +81,7 @@ pub(crate) fn pod_ranges<'a>(settings: &'a Settings, own: &'a [IpNet]) -> Option
     }
 }
 
-/// Families of cluster IPs in which the node cannot tell its pods from others (S-70).
+/// Families of cluster IPs in which the node cannot recognize its pods (S-70).
 fn without_pods(
     settings: &Settings,
     own: &[IpNet],

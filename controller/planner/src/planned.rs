@@ -1,4 +1,4 @@
-//! A Service's plan for all nodes at once. Parts that nodes share are one value.
+//! The plan of a Service for all nodes. Parts that nodes share are stored once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,31 +9,31 @@ use portolan_plan::{
 
 use crate::{HintKind, HintOutcome, HintState, HintUse, HintsIgnored, Warning};
 
-/// A Service's plan.
+/// The plan of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedService {
-    /// Which Service.
+    /// The Service.
     pub id: ServiceId,
-    /// The distinct heads, at least one; the first is for nodes that the two maps do not name.
+    /// The distinct heads, at least one; the first is for nodes that are in neither of the two maps.
     pub heads: Vec<Arc<Head>>,
-    /// Zones whose nodes have another head: its place in `heads`.
+    /// Zones whose nodes use another head: its index in `heads`.
     pub head_of_zone: BTreeMap<Arc<str>, usize>,
-    /// Nodes that have another head: its place in `heads`. It goes before the zone's.
+    /// Nodes that use another head: its index in `heads`. It takes precedence over the zone.
     pub head_of_node: BTreeMap<Arc<str>, usize>,
-    /// All lists that some head names. A list that is not here is empty.
+    /// All lists that some head refers to. A missing list is empty.
     pub lists: BTreeMap<ListKey, Arc<BackendList>>,
     /// Each node's own endpoints, by the node's name.
     pub locals: BTreeMap<Arc<str>, Arc<Local>>,
-    /// The same of nodes without endpoints; only a Service with a health check port has one (S-134).
+    /// The same for nodes without endpoints; only for a Service with a health check port (S-134).
     pub elsewhere: Option<Arc<Local>>,
-    /// What becomes of topology hints, for each port and family whose endpoints have some.
+    /// The outcome of topology hints, for each port and family with hints.
     pub hints: Vec<HintUse>,
-    /// What its owner should hear.
+    /// Warnings about the Service.
     pub warnings: Vec<Warning>,
 }
 
 impl PlannedService {
-    /// The head that a node gets.
+    /// The head for a node.
     pub fn head_for(&self, node: &NodeEntry) -> &Arc<Head> {
         let of_zone = || self.head_of_zone.get(node.zone.as_ref()?);
         let place = self.head_of_node.get(&node.name).or_else(of_zone).copied();
@@ -42,12 +42,12 @@ impl PlannedService {
             .unwrap_or(&self.heads[0])
     }
 
-    /// What a node is told about its own endpoints.
+    /// The node's own endpoints of the Service.
     pub fn local_for(&self, node: &str) -> Option<&Arc<Local>> {
         self.locals.get(node).or(self.elsewhere.as_ref())
     }
 
-    /// The lists that a node's head names, each once.
+    /// The lists that the head of a node refers to, each once.
     pub fn lists_for(
         &self,
         node: &NodeEntry,
@@ -85,7 +85,7 @@ impl PlannedService {
             .map(move |hints| (hints, self.outcome(hints, node)))
     }
 
-    /// Node hints, else zone hints, else the reason that tells most about this node.
+    /// Node hints, else zone hints, else the most specific reason for this node.
     fn outcome(&self, hints: &HintUse, node: &NodeEntry) -> HintOutcome {
         let has_list = |scope| {
             let key = ListKey {
@@ -121,7 +121,7 @@ impl PlannedService {
         HintOutcome::Ignored(reason)
     }
 
-    /// Whether a node uses nothing but its own endpoints, for policy Local.
+    /// Whether a node uses only its own endpoints, by policy Local.
     fn is_all_local(&self, hints: &HintUse, node: &NodeEntry) -> bool {
         let mut ports = self.head_for(node).ports.iter();
         let port = ports.find(|port| port.name == hints.port);
@@ -131,14 +131,14 @@ impl PlannedService {
         })
     }
 
-    /// Nodes that have a list of their own, by policy Local or by hints; some come repeatedly.
+    /// Nodes with a list of their own, by policy Local or by hints; may contain duplicates.
     pub(crate) fn nodes_with_own(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         let lists = self.lists.keys().filter_map(|key| key.scope.node());
         lists.chain(self.head_of_node.keys())
     }
 
-    /// Nodes whose head would be another one in another zone: hints name them for some ports or
-    /// families only, and the others may follow zone hints.
+    /// Nodes whose head depends on their zone: hints name them for some ports or families only, and the others may
+    /// follow zone hints.
     pub(crate) fn nodes_by_zone(&self) -> impl Iterator<Item = &Arc<str>> + Clone {
         let zoned = !self.head_of_zone.is_empty();
         let all = self.head_of_node.iter().filter(move |_| zoned);
@@ -156,7 +156,7 @@ impl PlannedService {
         })
     }
 
-    /// Takes over the parts of an older plan that are equal, so that they can be told by pointer.
+    /// Reuses equal parts of an older plan, so that they can be compared by pointer.
     pub(crate) fn share_with(&mut self, old: &Self) {
         for head in &mut self.heads {
             if let Some(same) = old.heads.iter().find(|same| **same == *head) {
@@ -171,8 +171,8 @@ impl PlannedService {
     }
 }
 
-/// Walks both maps once, side by side: a look-up for each key costs more than anything else in
-/// planning a Service with thousands of endpoints.
+/// Merges both maps in one pass: a lookup for each key would dominate the cost of planning a Service with thousands
+/// of endpoints.
 fn share<K: Ord, V: Eq>(new: &mut BTreeMap<K, Arc<V>>, old: &BTreeMap<K, Arc<V>>) {
     let mut old = old.iter().peekable();
     for (key, value) in new {

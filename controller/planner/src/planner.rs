@@ -1,4 +1,4 @@
-//! Keeps the plans of all Services and nodes true to the events.
+//! Keeps the plans of all Services and nodes up to date with events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,24 +10,24 @@ use crate::index::Index;
 use crate::model::{ClusterModel, Event, Moment, Node, Touched};
 use crate::node::{can_have_agent, node_entry, node_warnings};
 use crate::service::plan_service;
-use crate::{PlannedService, Warning};
+use crate::{PlannedService, Strays, Warning};
 
-/// What really differs from before; `None` is gone.
+/// The changed plans; `None` means deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Update {
     /// Services.
     pub services: BTreeMap<ServiceId, Option<Arc<PlannedService>>>,
     /// Nodes, by name.
     pub nodes: BTreeMap<Arc<str>, Option<Arc<NodeEntry>>>,
-    /// Addresses that may have got their first endpoint or lost their last one, and whether they have
-    /// one now. No plan says this; agents ask for it when they drain.
+    /// Addresses that may have received their first endpoint or lost their last one, and whether they have one now.
+    /// Plans do not contain this; agents use it when they drain.
     pub residents: BTreeMap<IpAddr, bool>,
-    /// How many Services were planned to find this out: what the update cost.
+    /// Number of Services that were planned for the update, as a measure of its cost.
     pub planned: usize,
 }
 
 impl Update {
-    /// Whether no plan differs.
+    /// Whether no plan changed.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty() && self.nodes.is_empty()
     }
@@ -43,13 +43,13 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Takes in what happened, plans what that touches once, and tells what differs.
+    /// Applies events, plans each affected Service and node once, and returns the changes.
     pub fn apply(&mut self, events: impl IntoIterator<Item = Event>) -> Update {
         let touched = self.take_in(events);
         self.plan(touched)
     }
 
-    /// The same, at this time: endpoints that vanish in mass are judged, if they are watched over.
+    /// The same at a time: if the guard is enabled, it also evaluates mass losses of endpoints.
     pub fn apply_at(&mut self, events: impl IntoIterator<Item = Event>, now: Moment) -> Update {
         self.model.look_at_clock(now);
         let mut touched = self.take_in(events);
@@ -57,7 +57,7 @@ impl Planner {
         self.plan(touched)
     }
 
-    /// Watches over endpoints from now on.
+    /// Enables the guard against mass loss of endpoints.
     pub fn watch_endpoints(&mut self) {
         self.model.watch_endpoints();
     }
@@ -126,7 +126,7 @@ impl Planner {
         replace(&mut self.services, id, planned, &mut update.services);
     }
 
-    /// The cluster as it is known.
+    /// The model of the cluster.
     pub fn model(&self) -> &ClusterModel {
         &self.model
     }
@@ -169,20 +169,20 @@ impl Planner {
         std::iter::once(own).chain(services)
     }
 
-    /// Services that have something of its own for a node, in order: their policy is Local and the
-    /// node has usable endpoints, hints name the node, or they answer on its own address.
+    /// Services with something of their own for a node, in order: their policy is Local and the node has usable
+    /// endpoints, hints name the node, or one of their frontends is an address of the node.
     pub fn particular_to(&self, node: &str) -> impl Iterator<Item = &Arc<PlannedService>> {
         let ids = self.index.particular_to(node);
         ids.filter_map(|id| self.services.get(id))
     }
 
-    /// Services whose endpoints have topology hints, in force or not, in order.
+    /// Services whose endpoints have topology hints, effective or not, in order.
     pub fn hinted(&self) -> impl Iterator<Item = &Arc<PlannedService>> {
         let ids = self.index.hinted();
         ids.filter_map(|id| self.services.get(id))
     }
 
-    /// What people should hear who look at a node's plan, each once, in order.
+    /// Warnings for the plan of a node, each once, in order.
     pub fn warnings(&self, node: &NodeEntry) -> BTreeSet<Warning> {
         let mut warnings = self.warnings_of_services();
         warnings.extend(self.node_warnings(&node.name));
@@ -190,7 +190,7 @@ impl Planner {
         warnings
     }
 
-    /// What owners of Services and EndpointSlices should hear, each once, in order.
+    /// Warnings about Services and EndpointSlices, each once, in order.
     pub fn warnings_of_services(&self) -> BTreeSet<Warning> {
         let services = self.services.values();
         let services = services.flat_map(|planned| planned.warnings.iter().cloned());
@@ -201,14 +201,19 @@ impl Planner {
         services.chain(slices).collect()
     }
 
-    /// What the owner of a node should hear.
+    /// Warnings about a node.
     pub fn node_warnings(&self, name: &Arc<str>) -> impl Iterator<Item = Warning> {
         let node = self.model.node(name).into_iter();
         node.flat_map(|node| node_warnings(&self.model, node))
     }
+
+    /// Endpoints outside of the ranges of their nodes. Visits every endpoint.
+    pub fn strays(&self) -> Strays {
+        Strays::among(self.nodes(), self.model().slices())
+    }
 }
 
-/// Keeps a value and tells of it only if it differs.
+/// Stores a value, and adds it to the update only if it changed.
 fn replace<K: Ord + Clone, V: Eq>(
     kept: &mut BTreeMap<K, Arc<V>>,
     key: K,

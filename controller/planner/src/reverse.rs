@@ -1,16 +1,16 @@
-//! Tells who depends on something, at the cost of the answer.
+//! A reverse index: finds the dependents of a key at a cost proportional to the result.
 
 use std::borrow::Borrow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// For each key, who depends on it.
+/// For each key, its dependents.
 #[derive(Debug)]
 pub(crate) struct Reverse<K, V>(BTreeMap<K, Few<V>>);
 
-/// At least one value; nearly always exactly one, and a set of one takes the room of eleven. The set is boxed, because
-/// each value would have room for it.
+/// At least one value. Nearly always it is exactly one, and a set with one element takes the memory of eleven. The
+/// set is boxed, because otherwise each entry would reserve space for it.
 #[derive(Debug)]
 enum Few<V> {
     One(V),
@@ -33,7 +33,7 @@ impl<V: Ord> Few<V> {
         *self = Self::More(values);
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no value is left.
     fn remove(&mut self, value: &V) -> bool {
         match self {
             Self::One(one) => one == value,
@@ -69,7 +69,7 @@ impl<K: Ord, V: Ord> Reverse<K, V> {
         }
     }
 
-    /// A key on which nobody depends any more takes no memory (S-189).
+    /// A key without dependents takes no memory (S-189).
     pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, value: &V)
     where
         K: Borrow<Q>,
@@ -79,7 +79,7 @@ impl<K: Ord, V: Ord> Reverse<K, V> {
         }
     }
 
-    /// Who depends on any key of a range.
+    /// The dependents of all keys in a range.
     pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = &V> {
         self.0.range(keys).flat_map(|(_, few)| few.iter())
     }

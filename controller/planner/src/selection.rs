@@ -1,7 +1,8 @@
-//! Which endpoints serve whom: one port in one family, for all nodes at once.
+//! Selects the endpoint lists of one port in one family, for all nodes at once (`externalTrafficPolicy`,
+//! `internalTrafficPolicy`, topology hints).
 //!
-//! A list is made only for zones and nodes that endpoints name, so its cost follows the endpoints,
-//! not the nodes of the cluster.
+//! Lists are made only for zones and nodes that endpoints name, so the cost depends on the endpoints, not on the
+//! number of nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,15 +16,15 @@ use crate::{HintKind, HintState, HintsIgnored};
 /// The weight of every backend.
 const WEIGHT: u16 = 1;
 
-/// An endpoint with the address and port that it is reached at.
+/// An endpoint with its address and port.
 pub(crate) type Reached<'a> = (IpAddr, u16, &'a Endpoint);
 
-/// Who asks for lists of a port.
+/// The traffic policies of a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     /// The policy of its cluster IPs.
     pub(crate) internal: Policy,
-    /// The policy of its other frontends; `None` when it has none.
+    /// The policy of its other frontends; `None` if there are none.
     pub(crate) external: Option<Policy>,
 }
 
@@ -38,21 +39,21 @@ impl Wanted {
 pub(crate) struct Selection {
     /// The lists.
     pub(crate) lists: BTreeMap<Scope, BackendList>,
-    /// What serves cluster IPs on nodes for which, and for whose zone, no list is made.
+    /// The list for cluster IPs on nodes without a list of their own or of their zone.
     pub(crate) internal: ListChoice,
-    /// What serves other frontends there.
+    /// The same for other frontends.
     pub(crate) external: Option<ListChoice>,
-    /// What becomes of hints that name nodes.
+    /// The outcome of hints that name nodes.
     pub(crate) nodes: HintState,
-    /// What becomes of hints that name zones.
+    /// The outcome of hints that name zones.
     pub(crate) zones: HintState,
 }
 
-/// The lists for these endpoints, which are all of one port and family, in order.
+/// The lists for these endpoints, which are all endpoints of one port and family, in order.
 ///
-/// Under policy Local a node without a list of its own has no endpoint to use (S-64). Its other
-/// frontends then serve pods and the node itself like policy Cluster, so these lists are made too
-/// (S-46, S-67), and keep outsiders out as long as anything could serve them elsewhere (S-22).
+/// Under policy Local a node without a list of its own has no endpoint to use (S-64). Its other frontends then serve
+/// pods and the node itself like policy Cluster, so these lists are made too (S-46, S-67). External clients are
+/// dropped there as long as an endpoint elsewhere can serve them (S-22).
 pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
     let mut lists = BTreeMap::new();
     let (nodes, zones) = if wanted.internal == Policy::Cluster || wanted.external.is_some() {
@@ -69,27 +70,27 @@ pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
     if !wanted.any(Policy::Cluster) {
         drop_unused_hints(&mut lists);
     }
-    let everybody = ListChoice::default();
+    let cluster_choice = ListChoice::default();
     let own = ListChoice {
         scope: ScopeKind::Local,
-        ..everybody
+        ..cluster_choice
     };
     let is_served = |list: &BackendList| !list.is_empty();
     let elsewhere = ListChoice {
         outsiders: match lists.get(&Scope::Cluster).is_some_and(is_served) {
             true => Outsiders::Drop,
-            // Refused, because nobody could do better (S-49).
+            // Rejected, because no other node could serve them (S-49).
             false => Outsiders::Allow,
         },
-        ..everybody
+        ..cluster_choice
     };
     Selection {
         internal: match wanted.internal {
-            Policy::Cluster => everybody,
+            Policy::Cluster => cluster_choice,
             Policy::Local => own,
         },
         external: wanted.external.map(|policy| match policy {
-            Policy::Cluster => everybody,
+            Policy::Cluster => cluster_choice,
             Policy::Local => elsewhere,
         }),
         lists,
@@ -98,8 +99,7 @@ pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
     }
 }
 
-/// Where every frontend is for policy Local, a node with endpoints of its own never comes to what
-/// hints make for it.
+/// If all frontends have policy Local, a node with its own endpoints never uses its list from hints.
 fn drop_unused_hints(lists: &mut BTreeMap<Scope, BackendList>) {
     let local = lists.keys().filter_map(|scope| match scope {
         Scope::Local(node) => Some(Scope::Node(node.clone())),
@@ -110,17 +110,17 @@ fn drop_unused_hints(lists: &mut BTreeMap<Scope, BackendList>) {
     }
 }
 
-/// Which of some endpoints take connections.
+/// Which endpoints receive connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usable {
-    /// Those that are ready (S-41).
+    /// Ready endpoints (S-41).
     Ready,
-    /// None is ready, so those that end and still answer (S-42).
+    /// No endpoint is ready, so terminating endpoints that still serve (S-42).
     Ending,
 }
 
 impl Usable {
-    /// Among these. Who is not among them does not count (S-43).
+    /// Evaluates these endpoints; others do not count (S-43).
     pub(crate) fn among<'a>(mut endpoints: impl Iterator<Item = &'a Endpoint>) -> Self {
         if endpoints.any(|endpoint| endpoint.ready) {
             Self::Ready
@@ -129,7 +129,7 @@ impl Usable {
         }
     }
 
-    /// Whether this one of them does.
+    /// Whether an endpoint receives connections.
     pub(crate) fn takes(self, endpoint: &Endpoint) -> bool {
         match self {
             Self::Ready => endpoint.ready,
@@ -138,7 +138,7 @@ impl Usable {
     }
 }
 
-/// Those of these endpoints that take connections.
+/// The endpoints that receive connections.
 fn usable<'a>(endpoints: &[Reached<'a>]) -> Vec<Reached<'a>> {
     let usable = Usable::among(endpoints.iter().map(|(.., endpoint)| *endpoint));
     let taken = endpoints.iter().filter(|(.., e)| usable.takes(e));
@@ -154,7 +154,7 @@ fn backends(endpoints: &[Reached<'_>]) -> BackendList {
     endpoints.iter().map(backend).collect()
 }
 
-/// One list for everybody, and one for each zone and node that hints name (S-57 to S-60).
+/// One list for the cluster, and one for each zone and node that hints name (S-57 to S-60).
 fn cluster(
     endpoints: &[Reached<'_>],
     lists: &mut BTreeMap<Scope, BackendList>,
@@ -165,12 +165,12 @@ fn cluster(
     (nodes, zones)
 }
 
-/// A list for each node that has usable endpoints of its own. Each node falls back by itself,
-/// whatever others have (S-43).
+/// A list for each node that has usable endpoints of its own. Each node falls back to terminating endpoints
+/// independently (S-43).
 fn local(endpoints: &[Reached<'_>]) -> impl Iterator<Item = (Scope, BackendList)> {
     let mut of_node: BTreeMap<&Arc<str>, Vec<Reached<'_>>> = BTreeMap::new();
     for reached in endpoints {
-        // Without a node it is local to nobody (S-44).
+        // Without a node it is local to no node (S-44).
         if let Some(node) = &reached.2.node {
             of_node.entry(node).or_default().push(*reached);
         }
@@ -190,7 +190,7 @@ fn not_for_local(endpoints: &[Reached<'_>], kind: HintKind) -> HintState {
     }
 }
 
-/// What the hints of a kind on an endpoint name.
+/// The names in the hints of a kind on an endpoint.
 pub(crate) fn names(endpoint: &Endpoint, kind: HintKind) -> &[Arc<str>] {
     match kind {
         HintKind::Node => &endpoint.for_nodes,
@@ -198,8 +198,7 @@ pub(crate) fn names(endpoint: &Endpoint, kind: HintKind) -> &[Arc<str>] {
     }
 }
 
-/// Adds the lists that hints of a kind make, if they are in force: every ready endpoint must have
-/// one (S-57).
+/// Adds the lists from hints of a kind, if they are effective: every ready endpoint must have one (S-57).
 fn hinted(
     endpoints: &[Reached<'_>],
     kind: HintKind,

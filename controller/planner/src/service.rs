@@ -17,7 +17,7 @@ use crate::selection::{Selection, Wanted, select};
 use crate::source_ranges::source_ranges;
 use crate::{HintState, HintUse, PlannedService, Reason, Warning};
 
-/// The plan of a Service; `None` when there is nothing to serve.
+/// The plan of a Service; `None` if this proxy does not serve it.
 pub(crate) fn plan_service(
     model: &ClusterModel,
     settings: &Settings,
@@ -76,26 +76,26 @@ pub(crate) fn plan_service(
     })
 }
 
-/// How much is told about one Service: it must not hide what is said about others.
-const MOST_TOLD: usize = 20;
+/// Maximum number of warnings about one Service, so that they do not crowd out those about others.
+const MOST_WARNINGS: usize = 20;
 
-/// Each once, and not too many.
+/// Removes duplicates and limits the number.
 fn warnings(id: &ServiceId, reasons: Vec<Reason>) -> Vec<Warning> {
     let mut seen = BTreeSet::new();
-    let mut told: Vec<Reason> = Vec::new();
+    let mut kept: Vec<Reason> = Vec::new();
     for reason in reasons {
-        if seen.insert(reason.clone()) && told.len() < MOST_TOLD {
-            told.push(reason);
+        if seen.insert(reason.clone()) && kept.len() < MOST_WARNINGS {
+            kept.push(reason);
         }
     }
-    let more = seen.len() - told.len();
-    told.extend((more > 0).then_some(Reason::More(more)));
-    told.into_iter()
+    let more = seen.len() - kept.len();
+    kept.extend((more > 0).then_some(Reason::More(more)));
+    kept.into_iter()
         .map(|reason| Warning::new("Service", id, reason))
         .collect()
 }
 
-/// What to say about addresses that nodes were told to leave alone, and that will not be served for ever.
+/// Warnings about served addresses: those in `excludeCIDRs`, and external IPs, which Kubernetes deprecates.
 fn questionable(
     settings: &Settings,
     answering: &BTreeSet<(FrontendKind, IpAddr)>,
@@ -144,8 +144,8 @@ fn head_port(service: &Service, port: &ServicePort, found: &Frontends) -> HeadPo
     }
 }
 
-/// What serves a port, by family. A family without a frontend is served nowhere, so nothing of it
-/// is planned (S-6). One without endpoints has an empty list: its address refuses (S-7, S-21).
+/// The selection for each family of a port. A family without a frontend is not planned (S-6). A family without
+/// endpoints has an empty list, so that its addresses reject connections (S-7, S-21).
 fn selections(
     service: &Service,
     port: &HeadPort,
@@ -161,10 +161,10 @@ fn selections(
         .collect()
 }
 
-/// What the ports of a Service bring together.
+/// The parts of the plan from all ports of a Service.
 #[derive(Default)]
 struct Parts {
-    /// Made a map once they are all here: putting thousands in one by one costs many comparisons.
+    /// Converted to a map at the end: thousands of single inserts need many comparisons.
     lists: Vec<(ListKey, Arc<BackendList>)>,
     on_nodes: BTreeMap<Arc<str>, OnNode>,
     hints: Vec<HintUse>,
@@ -192,7 +192,7 @@ impl Parts {
         }
     }
 
-    /// All of a node's own endpoints, whoever uses them: connections may still stand (S-74).
+    /// Adds all of a node's own endpoints, whether a list uses them or not: they may still have connections (S-74).
     fn add_local(&mut self, port: &HeadPort, endpoints: &PortEndpoints<'_>) {
         for (node, endpoint, is_ready) in endpoints.on_nodes(port.protocol) {
             if port.has_family(Family::of(endpoint.address)) {
@@ -210,7 +210,7 @@ impl Parts {
 #[derive(Default)]
 struct OnNode {
     endpoints: BTreeSet<LocalEndpoint>,
-    /// Addresses that are ready on some port: what health checks count (S-135, S-136).
+    /// Addresses that are ready on some port, which health checks count (S-135, S-136).
     ready: BTreeSet<IpAddr>,
 }
 
@@ -232,7 +232,7 @@ impl OnNode {
     }
 }
 
-/// The health check port, if it is the Service's own (S-134).
+/// The health check port, if the Service owns it (S-134).
 fn health_port(
     model: &ClusterModel,
     settings: &Settings,
@@ -250,7 +250,7 @@ fn health_port(
     }
 }
 
-/// Families in which a balancer has an address and nobody may connect (S-88).
+/// Families in which the load balancer has an address but no source range allows connections (S-88).
 fn families_without_ranges(service: &Service) -> impl Iterator<Item = Reason> {
     let external = service.external.as_deref();
     let ranges = external.and_then(|external| external.source_ranges.as_deref());
@@ -262,8 +262,8 @@ fn families_without_ranges(service: &Service) -> impl Iterator<Item = Reason> {
     })
 }
 
-/// Endpoints of families in which the Service has no cluster IP serve nobody, and nothing else
-/// would show it (S-7).
+/// Warnings about endpoints of families in which the Service has no cluster IP: they serve no clients, and nothing
+/// else reports it (S-7).
 fn other_families(model: &ClusterModel, service: &Service) -> impl Iterator<Item = Reason> {
     let of_type = |family| match family {
         Family::Ipv4 => AddressType::Ipv4,
@@ -284,8 +284,7 @@ fn other_families(model: &ClusterModel, service: &Service) -> impl Iterator<Item
     })
 }
 
-/// Services without which a node cannot come up: the API server, the cluster's DNS, and those
-/// that say so themselves.
+/// Services that a node needs at boot: the API server, the cluster DNS, and those with the annotation.
 fn is_boot_critical(service: &Service) -> bool {
     let dns = &*service.id.namespace == "kube-system" && service.app.as_deref() == Some("kube-dns");
     service.boot_critical || dns || service.id == ServiceId::api_server()

@@ -1,4 +1,4 @@
-//! Who may connect to addresses of balancers.
+//! Source ranges of load balancer addresses (`loadBalancerSourceRanges`).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use portolan_plan::Family;
 
-/// The ranges as a plan says them: nothing where everybody may connect (S-87), and an address that
-/// nobody has where nobody may (S-88). A family without a range is closed by the other one's.
+/// The ranges for a plan: empty if all sources are allowed (S-87), and an unassigned address if none is (S-88). If a
+/// family has no range, ranges of the other family close it.
 pub(crate) fn source_ranges(
     ranges: &[IpNet],
     addresses: impl Iterator<Item = IpAddr>,
@@ -28,11 +28,11 @@ pub(crate) fn source_ranges(
     }
     let found: Vec<IpNet> = Family::BOTH.into_iter().flat_map(of).collect();
     if found.is_empty() {
-        let nobody = [
+        let unassigned = [
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         ];
-        return nobody.map(IpNet::from).into();
+        return unassigned.map(IpNet::from).into();
     }
     found
 }

@@ -1,4 +1,4 @@
-//! Takes in what is asked for: it may be something new, or what is on its way already.
+//! Takes over the desired configuration, which may be new or already in progress.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::{Asked, Moment, Policy, Progress, Reach, Stage, State, Wave};
 
 impl State {
-    /// The state once it is known what is asked for. No node is given a new revision by this, unless
-    /// there is no policy: then all are given what is asked for. A change that another one replaces is
-    /// taken back from the nodes that it had reached: two changes at once could not be told apart when
-    /// something fails.
+    /// Returns the state for the desired configuration. No node receives a new revision by this, except without a
+    /// policy: then all nodes receive the desired one. A change that is replaced by another one is rolled back on the
+    /// nodes that had it: with two changes at a time, a failure could not be attributed.
     #[must_use]
     pub fn adopt(&self, asked: &Asked, now: Moment) -> Self {
         let mut state = self.clone();
@@ -36,7 +35,7 @@ impl State {
         found.ok_or_else(|| {
             format!(
                 "spec.rollout.rollbackTo: there is no revision default-{number}; status.rollout.history \
-                 names those that are remembered. Nothing new is begun"
+                 lists the stored ones. No new change starts"
             )
         })
     }
@@ -49,7 +48,7 @@ impl State {
         if is(self, self.current) {
             let reason = match &self.stage {
                 Stage::Complete => return,
-                Stage::Rolling(progress) => format!("default-{} was taken back", progress.target),
+                Stage::Rolling(progress) => format!("default-{} was rolled back", progress.target),
                 Stage::RolledBack { .. } => String::new(),
             };
             return self.settle(self.current, reason);
@@ -61,13 +60,13 @@ impl State {
                     return;
                 }
                 if policy.paused {
-                    self.reason = "another change waits until the rollout is resumed".into();
+                    self.reason = "the new change waits until the rollout is resumed".into();
                     return;
                 }
-                // What was never in force comes before what is.
+                // Revisions that were never in force come before the current one.
                 self.came_into_force(self.current);
                 self.begin(content, generation, now);
-                self.reason = format!("default-{target} was replaced and taken back");
+                self.reason = format!("default-{target} was replaced and rolled back");
             }
             Stage::RolledBack { revision, again } => {
                 *again |= policy.paused;

@@ -1,4 +1,4 @@
-//! The next step of a change on its way.
+//! Advances a change by one step.
 
 use std::collections::BTreeSet;
 
@@ -7,30 +7,30 @@ use crate::{
     By, Moment, Node, OnFailure, Partly, Policy, Progress, Scope, Stage, State, Tally, Wave,
 };
 
-/// Canaries at most: they are remembered by name.
+/// Maximum number of canaries; they are stored by name.
 const MOST_CANARIES: usize = 100;
-/// Zones that are remembered by name; the nodes of all others are one wave.
+/// Maximum number of zones that are stored by name; the nodes of all other zones form one wave.
 const MOST_ZONES: usize = 256;
-/// Nodes that are remembered because they were away or failing before a change reached them.
+/// Maximum number of excused nodes, which were away or failing before they received the change.
 const MOST_EXCUSED: usize = 256;
-/// Seconds after the soak for which a node that was lost is waited for.
+/// Seconds after the soak time until a lost node fails the change.
 const LOST: u64 = 300;
-/// Seconds after which it is said that an agent is waited for.
+/// Seconds after which a missing agent is reported as what the rollout waits for.
 const SLOW: u64 = 60;
 
-/// What came of looking at a wave.
+/// The result for a wave.
 enum Step {
-    /// Nothing is to be done, with the reason in words.
+    /// Wait, with the reason as a message.
     Wait(String),
-    /// All of it have the change and it was watched for long enough.
+    /// All nodes of the wave have the change and the soak time is over.
     Passed,
-    /// It must not go on.
+    /// The change must not continue.
     Failed(String),
 }
 
 impl State {
-    /// The state after one more step: judges what nodes report, and reaches some more or takes the change
-    /// back. `nodes` are all there are. Asked again without news it changes nothing.
+    /// Returns the state after one step: evaluates the reports of nodes, and extends the reach of the change or rolls
+    /// it back. `nodes` contains all nodes. Without new input a second call changes nothing.
     #[must_use]
     pub fn advance(&self, policy: &Policy, nodes: &[Node], now: Moment) -> Self {
         let Stage::Rolling(progress) = &self.stage else {
@@ -39,11 +39,11 @@ impl State {
         let mut state = self.clone();
         let mut progress = progress.clone();
         if policy.paused {
-            // Whoever resumes has looked.
+            // An operator who resumes has checked the failure.
             if std::mem::take(&mut progress.halted) {
                 state.reason = String::new();
             }
-            // Nobody's time runs out meanwhile. Not at each look, because all of this is stored.
+            // Timeouts do not run while paused. The time is not updated on each call, because it is stored.
             if now.saturating_sub(progress.touched_at) > LOST / 2 {
                 progress.touched_at = now;
             }
@@ -80,7 +80,7 @@ impl State {
         state
     }
 
-    /// The change on its way.
+    /// The change in progress.
     pub fn rolling(&self) -> Option<&Progress> {
         match &self.stage {
             Stage::Rolling(progress) => Some(progress),
@@ -90,8 +90,8 @@ impl State {
 }
 
 impl Progress {
-    /// Nodes that were excused and are sound with the change are as all others from now on, and those that
-    /// are gone are forgotten.
+    /// Excused nodes that are healthy with the change are treated like all others from now on; deleted nodes are
+    /// removed.
     fn forgive(&mut self, nodes: &[Node]) {
         let target = self.target;
         let stays = |node: &&Node| !(node.has(target) && node.is_fit());
@@ -110,13 +110,13 @@ impl Progress {
             return Step::Failed(trouble);
         }
         let lost = match self.wave {
-            // A single node that is lost is all that canaries are there to show.
+            // Canaries exist to detect the loss of a single node.
             Wave::Canary => 0,
             Wave::Of(_) => policy.max_unavailable.of(tally.total),
         };
         if tally.unavailable() > lost {
             let words = format!(
-                "{} fail or are away since they were reached",
+                "{} fail or are away since they received the change",
                 tally.lost_nodes()
             );
             return if self.is_overdue(policy, now) {
@@ -142,7 +142,7 @@ impl Progress {
         }
     }
 
-    /// Agents that do not come, or do not go: nobody else waits for pods.
+    /// Waits for agents that do not start, or do not stop: no other code waits for these pods.
     fn replacing(
         &mut self,
         tally: &Tally,
@@ -155,7 +155,7 @@ impl Progress {
         if tally.pending > 0 {
             let first = tally.first_pending.as_deref().unwrap_or_default();
             let words = format!(
-                "{} nodes do not have their new agents (the first is {first})",
+                "{} nodes do not have their new agents (first: {first})",
                 tally.pending
             );
             let slow = now.saturating_sub(self.touched_at) > SLOW;
@@ -165,11 +165,11 @@ impl Progress {
                 (false, false) => None,
             };
         }
-        // As many are lost as may be, and there are more to come.
+        // `maxUnavailable` is reached, and more nodes are left.
         let stuck = room == 0 && tally.unavailable() > 0 && matches!(left, Left::Some(_));
         let words = || {
             let lost = tally.lost_nodes();
-            format!("{lost} do not come back after their agents were replaced")
+            format!("{lost} have not returned after their agents were replaced")
         };
         match (stuck, overdue) {
             (true, true) => Some(Step::Failed(words())),
@@ -178,14 +178,14 @@ impl Progress {
         }
     }
 
-    /// Whether those that were reached last have had their time.
+    /// Whether the nodes that last received the change have exceeded their time.
     fn is_overdue(&mut self, policy: &Policy, now: Moment) -> bool {
-        // A clock that was set back makes nobody wait longer than it has to.
+        // If the clock was set back, the timeout does not become longer.
         self.touched_at = self.touched_at.min(now);
         now - self.touched_at > policy.soak.saturating_add(LOST)
     }
 
-    /// Watches a wave that has the change as a whole.
+    /// Observes a wave whose nodes all have the change.
     fn soak(&mut self, policy: &Policy, now: Moment) -> Step {
         let since = *self.soaking.get_or_insert(now);
         self.soaking = Some(since.min(now));
@@ -222,8 +222,8 @@ impl Progress {
         let fit: Vec<_> = untouched.iter().filter(|node| node.is_fit()).collect();
         if fit.is_empty() && self.reach.nodes.is_empty() && !untouched.is_empty() {
             return Left::Some(
-                "waiting: no node is connected and sound, so there is no canary; with \
-                 spec.rollout.canary.count 0 it goes on without"
+                "waiting: no node is connected and healthy, so there is no canary; set \
+                 spec.rollout.canary.count to 0 to continue without one"
                     .into(),
             );
         }
@@ -236,7 +236,7 @@ impl Progress {
         if reached > 0 {
             self.touched_at = now;
         }
-        // Nodes that have just been reached have not answered.
+        // Nodes that have just received it have not answered yet.
         if reached > 0 || (reached < missing.min(fit.len())) {
             Left::Some(String::new())
         } else {
@@ -279,7 +279,7 @@ impl Progress {
         Left::Some(String::new())
     }
 
-    /// Goes on to the next wave; false when there is none, because all nodes have the change.
+    /// Starts the next wave; false if there is none because all nodes have the change.
     fn next_wave(&mut self, policy: &Policy, nodes: &[Node], now: Moment) -> bool {
         if let Wave::Of(Scope::Zone(zone)) = &self.wave {
             self.reach.zones.insert(zone.clone());
@@ -290,7 +290,7 @@ impl Progress {
             return false;
         };
         let by_zone = policy.by == By::Zone && self.reach.zones.len() < MOST_ZONES;
-        // Who joined since the last wave went through all belongs to it.
+        // Nodes that joined after the wave of all nodes belong to that wave.
         self.wave = match (&self.wave, by_zone) {
             (Wave::Of(Scope::All), _) | (_, false) => Wave::Of(Scope::All),
             _ => Wave::Of(Scope::Zone(zone)),
@@ -302,8 +302,8 @@ impl Progress {
     }
 }
 
-/// How many more may be reached now. An agent that is replaced is away for a moment, so no more than may be
-/// unavailable are replaced at once.
+/// How many more nodes may receive the change now. A replaced agent is briefly away, so at most `maxUnavailable`
+/// agents are replaced at a time.
 fn room(policy: &Policy, tally: &Tally) -> usize {
     let most = policy.max_parallel.of(tally.total).max(1);
     if tally.replaced == 0 {
@@ -313,9 +313,9 @@ fn room(policy: &Policy, tally: &Tally) -> usize {
     most.saturating_sub(tally.pending + tally.leaving + tally.unavailable())
 }
 
-/// Whether something of a wave is left to be reached.
+/// Whether nodes of a wave are left.
 enum Left {
     None,
-    /// With what it waits for, in words; empty when it only takes its time.
+    /// Nodes are left, with what the rollout waits for as a message; empty if it only waits for time to pass.
     Some(String),
 }

@@ -1,43 +1,43 @@
-//! What nodes that a change has reached report, and whether that passes.
+//! Evaluates the gates from the reports of nodes that have received a change.
 
 use crate::node::{Agent, Health};
 use crate::{Gates, Node, Progress};
 
-/// What nodes that a change has reached report.
+/// Counts of the reports of nodes that have received a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Nodes that the change makes a difference to.
+    /// Nodes that the change affects.
     pub total: usize,
-    /// Those of them whose agents it replaces.
+    /// Affected nodes whose agents it replaces.
     pub replaced: usize,
-    /// Those of all that it has reached.
+    /// Affected nodes that have received it.
     pub touched: usize,
-    /// Those that have it.
+    /// Nodes that have applied it.
     pub settled: usize,
-    /// Those that have not answered yet.
+    /// Nodes that have not answered yet.
     pub pending: usize,
-    /// Those that were excused, serve, and are about to lose their agents.
+    /// Excused nodes that serve and are about to lose their agents.
     pub leaving: usize,
-    /// Those that are not connected any more.
+    /// Nodes that are no longer connected.
     pub away: usize,
-    /// Those that fail, the first few with words.
+    /// Nodes that fail.
     pub failed: usize,
-    /// Those whose kernel somebody else changed.
+    /// Nodes whose kernel entries other programs changed.
     pub drifted: usize,
-    /// Milliseconds of the slowest but one in a hundred.
+    /// Programming time that 99 of 100 nodes do not exceed, milliseconds.
     pub programming_p99: Option<u64>,
-    /// The first that fails and why, in words.
+    /// The first failing node and the cause.
     pub first_failed: Option<String>,
-    /// The first that has not answered.
+    /// The first node that has not answered.
     pub first_pending: Option<String>,
-    /// The first that is away.
+    /// The first node that is away.
     pub first_away: Option<String>,
-    /// The first that drifted.
+    /// The first node that drifted.
     pub first_drifted: Option<String>,
 }
 
 impl Tally {
-    /// Counts what nodes report; those that are excused are only counted as reached.
+    /// Counts the reports of nodes. Excused nodes are only counted as reached.
     pub fn of(progress: &Progress, nodes: &[Node]) -> Self {
         let mut tally = Self::default();
         let mut lags = Vec::new();
@@ -60,7 +60,7 @@ impl Tally {
             }
             match &node.report.health {
                 Health::Failing(words) => tally.fail(&node.name, words),
-                // One that joined and never had an agent has lost nothing; canaries had one.
+                // A node that joined and never had an agent has lost nothing; canaries had one.
                 Health::Away if node.report.applied.is_none() && !is_canary(progress, node) => {}
                 Health::Away => {
                     tally.away += 1;
@@ -70,8 +70,8 @@ impl Tally {
                     tally.settled += 1;
                     lags.extend(node.report.lag);
                 }
-                // However long it takes: that an answer is overdue is told by who waits for it, as a failure; and
-                // that a pod is, by `advance`.
+                // No timeout here: an overdue answer is reported as a failure by the code that waits for it, and an
+                // overdue pod by `advance`.
                 Health::Sound | Health::Silent => {
                     tally.pending += 1;
                     tally.first_pending.get_or_insert_with(name);
@@ -88,24 +88,24 @@ impl Tally {
             .get_or_insert_with(|| format!("{name}: {words}"));
     }
 
-    /// Nodes that serve worse than before, or nobody knows.
+    /// Nodes that fail or are away.
     pub(crate) fn unavailable(&self) -> usize {
         self.failed + self.away
     }
 
-    /// Those, in words, with the first by name.
+    /// The same for messages, with the name of the first node.
     pub(crate) fn lost_nodes(&self) -> String {
         let first = self.first_away.as_ref().or(self.first_failed.as_ref());
         let first = first.map_or("", String::as_str);
-        format!("{} nodes (the first is {first})", self.unavailable())
+        format!("{} nodes (first: {first})", self.unavailable())
     }
 
-    /// Why a gate is not passed; `None` when all are.
+    /// Why a gate fails; `None` if all gates pass.
     pub(crate) fn trouble(&self, gates: &Gates) -> Option<String> {
         let first = |name: &Option<String>| name.clone().unwrap_or_default();
         if self.failed > size(gates.max_failed) {
             return Some(format!(
-                "{} of {} nodes that were reached fail, gate maxFailedNodes is {}; the first is {}",
+                "{} of {} nodes with the change fail, gate maxFailedNodes is {}; first: {}",
                 self.failed,
                 self.touched,
                 gates.max_failed,
@@ -114,8 +114,8 @@ impl Tally {
         }
         if self.drifted > size(gates.max_drifted) {
             return Some(format!(
-                "somebody else changed the kernel of {} of {} nodes that were reached, gate \
-                 maxDriftedNodes is {}; the first is {}",
+                "other programs changed the kernel of {} of {} nodes with the change, gate \
+                 maxDriftedNodes is {}; first: {}",
                 self.drifted,
                 self.touched,
                 gates.max_drifted,
@@ -125,7 +125,7 @@ impl Tally {
         let slowest = self.programming_p99.unwrap_or_default();
         (slowest > gates.programming_p99).then(|| {
             format!(
-                "99 in 100 nodes that were reached took up to {slowest} ms to program, gate \
+                "programming took up to {slowest} ms on 99 of 100 nodes with the change, gate \
                  programmingP99 is {} ms",
                 gates.programming_p99
             )
@@ -137,7 +137,7 @@ fn is_canary(progress: &Progress, node: &Node) -> bool {
     progress.reach.nodes.contains(&node.name)
 }
 
-/// The value that 99 in 100 do not exceed.
+/// The 99th percentile.
 fn p99(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     let rank = (values.len() * 99).div_ceil(100);

@@ -1,13 +1,13 @@
-//! Rollout of settings in waves: which node is given which revision, and when.
+//! Rollout of settings in waves: which node gets which revision, and when.
 //!
-//! Everything here is a function of a stored [`State`], of what is [`Asked`] for, of what nodes
-//! reported and of the time. Nothing is remembered between two decisions, so whoever leads next
-//! decides as the one before would have. One controller decides and stores the state; all of them
-//! read it and ask [`State::serves`] what to give to a node.
+//! Everything here is a function of the stored [`State`], the desired configuration [`Asked`], the reports of nodes
+//! and the time. No other state is kept between two decisions, so a new leader decides like the former one. The
+//! leader decides and stores the state; all controllers read it and call [`State::serves`] for the revision of a
+//! node.
 //!
-//! Invariants: a node is reached by at most one change at a time; nobody is reached while the
-//! rollout is paused; what was reached stays reached until the change is in force everywhere or is
-//! taken back, and then exactly those nodes are back on the revision that they had.
+//! Invariants: a node has at most one change at a time; no node receives a change while the rollout is paused; a node
+//! keeps a change until it is in force everywhere or is rolled back, and then exactly the nodes that had it are back
+//! on their former revision (I-14).
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -1,53 +1,53 @@
-//! What is known of a node.
+//! The state of a node.
 
 use std::sync::Arc;
 
-/// A node as far as a rollout is concerned.
+/// A node, as far as a rollout depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: Arc<str>,
     /// Its zone; empty for none.
     pub zone: Arc<str>,
-    /// Whether the change makes a difference to it.
+    /// Whether the change affects it.
     pub affected: bool,
     /// What the change does to its agent.
     pub agent: Agent,
-    /// What it reported.
+    /// Its last report.
     pub report: Report,
 }
 
 /// What a change does to the agent of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agent {
-    /// Nothing.
+    /// The agent is not replaced.
     Stays,
-    /// It is replaced, for which it is away for a moment, and that has not happened; or what is reported was
-    /// reported by the old one.
+    /// The agent will be replaced, for which it is briefly away, but the replacement is not complete: the last report
+    /// may be from the old one.
     Old,
-    /// It was replaced, the new one is ready, and what is reported was reported by it.
+    /// The agent was replaced: the new one is ready, and the report is from it.
     New,
 }
 
-/// What a node reported.
+/// The report of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// How it is.
+    /// Its health.
     pub health: Health,
-    /// The revision that is in force there, as far as anybody knows.
+    /// The revision in force on the node, if known.
     pub applied: Option<u64>,
-    /// Somebody else changed its kernel, and it stays so.
+    /// Other programs changed kernel entries of the node, and they are not repaired.
     pub drifted: bool,
-    /// Milliseconds from the making of its last plan to its being in force.
+    /// Time from the creation of its last plan until it is in force, milliseconds.
     pub lag: Option<u64>,
 }
 
-/// How a node is.
+/// The health of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
     /// Its agent is connected and nothing fails.
     Sound,
-    /// Something fails, in words.
+    /// Something fails, with the cause.
     Failing(Arc<str>),
     /// Its agent is connected and has not answered yet.
     Silent,
@@ -56,7 +56,7 @@ pub enum Health {
 }
 
 impl Report {
-    /// Nothing is known: for a node that nobody has heard of.
+    /// The report of a node from which none was received.
     pub const AWAY: Self = Self {
         health: Health::Away,
         applied: None,
@@ -66,12 +66,12 @@ impl Report {
 }
 
 impl Node {
-    /// Whether what goes wrong after a change can be blamed on it.
+    /// Whether a later failure can be attributed to the change.
     pub(crate) fn is_fit(&self) -> bool {
         self.report.health == Health::Sound && !self.report.drifted
     }
 
-    /// Whether a revision is in force there, by the agent that goes with it, and nothing fails.
+    /// Whether a revision is in force, applied by the right agent, and nothing fails.
     pub(crate) fn has(&self, revision: u64) -> bool {
         let applied = self.report.applied == Some(revision);
         self.report.health == Health::Sound && applied && self.agent != Agent::Old

@@ -1,38 +1,38 @@
-//! What the operator asks for.
+//! The desired configuration and the rollout policy.
 
 use std::sync::Arc;
 
-/// What is asked for at this time.
+/// The desired configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// The settings, in one spelling: equal text means equal settings.
+    /// The settings in canonical form: equal text means equal settings.
     pub content: Arc<str>,
-    /// The generation of the object that asks for them; revisions are named after it.
+    /// The generation of the object that requests them; revisions are named after it.
     pub generation: u64,
-    /// How they reach nodes; `None` means all at once.
+    /// How they reach nodes; `None` means all nodes at once.
     pub policy: Option<Policy>,
 }
 
 /// How a change reaches nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Nodes that are given a change first; 0 for none.
+    /// Number of nodes that receive a change first; 0 for none.
     pub canaries: u32,
-    /// Seconds that each wave is watched for before the next one begins.
+    /// How long each wave is observed before the next one starts, seconds.
     pub soak: u64,
-    /// How waves after the canaries are made.
+    /// How the waves after the canaries are formed.
     pub by: By,
-    /// Nodes that may have been given a change and not have answered, at once.
+    /// Nodes that may have received a change without having answered, at a time.
     pub max_parallel: Share,
-    /// Nodes that may fail or be away after they were given a change before no more are given it.
+    /// Nodes that may fail or be away with the change before it stops reaching further nodes.
     pub max_unavailable: Share,
-    /// What is done when a gate is not passed.
+    /// What happens when a gate fails.
     pub on_failure: OnFailure,
-    /// Nobody is given anything.
+    /// No node receives a change.
     pub paused: bool,
-    /// A revision of the history that is wanted in place of the settings.
+    /// A revision of the history that replaces the settings.
     pub rollback_to: Option<u64>,
-    /// What nodes that were given a change are held to.
+    /// Conditions that nodes with a change must meet.
     pub gates: Gates,
 }
 
@@ -52,7 +52,7 @@ impl Default for Policy {
     }
 }
 
-/// How waves are made.
+/// How waves are formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// A wave for each zone.
@@ -61,26 +61,26 @@ pub enum By {
     All,
 }
 
-/// What is done when a gate is not passed.
+/// What happens when a gate fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The nodes that were given the change are given the former settings again.
+    /// The nodes with the change get the former settings back.
     Rollback,
-    /// Nobody else is given it, and somebody has to look.
+    /// No other node receives the change until the operator has paused and resumed the rollout.
     Pause,
 }
 
-/// A number of nodes.
+/// A number of nodes, absolute or relative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// So many.
+    /// A number of nodes.
     Count(u32),
-    /// So many of a hundred.
+    /// A percentage of the nodes.
     Percent(u32),
 }
 
 impl Share {
-    /// How many that is of so many nodes, rounded up.
+    /// The number of nodes out of `nodes`, rounded up.
     pub fn of(self, nodes: usize) -> usize {
         let size = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         match self {
@@ -90,14 +90,14 @@ impl Share {
     }
 }
 
-/// What nodes that were given a change are held to.
+/// Conditions that nodes with a change must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gates {
-    /// So many may fail.
+    /// Maximum number of failing nodes.
     pub max_failed: u32,
-    /// Of so many the kernel may differ from the plan because of somebody else.
+    /// Maximum number of nodes whose kernel entries other programs changed.
     pub max_drifted: u32,
-    /// Milliseconds from the making of a plan to its being in force, of 99 nodes in 100.
+    /// Maximum time from the creation of a plan until it is in force, on 99 of 100 nodes, milliseconds.
     pub programming_p99: u64,
 }
 

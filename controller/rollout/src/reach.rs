@@ -1,44 +1,44 @@
-//! Which nodes a change has reached, in a form whose size does not follow the cluster's.
+//! Which nodes have received a change, in a form whose size does not depend on the cluster.
 //!
-//! Within its scope a change reaches nodes in the order of a hash of their names: neighbours by name
-//! are often one pool, and a batch should not be all of it.
+//! Within a scope, nodes receive a change in the order of a hash of their names: nodes with similar names often form
+//! one pool, and a batch should not consist of one pool only.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Which nodes a change has reached. A node that joins is reached if others at its place are.
+/// Which nodes have received a change. A node that joins is included if others at its position are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reach {
     /// The canaries.
     pub nodes: BTreeSet<Arc<str>>,
-    /// Zones as a whole; the empty text stands for nodes without one.
+    /// Completed zones; an empty string means nodes without a zone.
     pub zones: BTreeSet<Arc<str>>,
-    /// What is under way.
+    /// The scope in progress.
     pub partly: Option<Partly>,
 }
 
-/// The part of a scope that was reached.
+/// The completed part of a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partly {
     /// The scope.
     pub scope: Scope,
-    /// Nodes of it with a place up to this one.
+    /// It includes nodes with a position up to this one.
     pub through: u64,
 }
 
-/// What a wave goes through.
+/// The nodes of a wave.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// A zone; the empty text stands for nodes without one.
+    /// A zone; an empty string means nodes without a zone.
     Zone(Arc<str>),
-    /// Everything.
+    /// All nodes.
     All,
 }
 
 impl Scope {
-    /// Whether a zone is in it.
+    /// Whether it contains a zone.
     pub fn holds(&self, zone: &str) -> bool {
         match self {
             Self::Zone(own) => **own == *zone,
@@ -48,7 +48,7 @@ impl Scope {
 }
 
 impl Reach {
-    /// Whether a node of this name and zone is reached.
+    /// Whether a node with this name and zone has received the change.
     pub fn includes(&self, name: &str, zone: &str) -> bool {
         let partly = self.partly.as_ref();
         self.nodes.contains(name)
@@ -57,7 +57,7 @@ impl Reach {
     }
 }
 
-/// Where a node stands among others.
+/// The position of a node in the rollout order.
 pub(crate) fn place(name: &str) -> u64 {
     xxh3_64(name.as_bytes())
 }

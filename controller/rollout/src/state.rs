@@ -1,4 +1,4 @@
-//! What is stored: enough to decide everything else anew.
+//! The stored state: enough to continue a rollout after a restart or a change of the leader.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,80 +6,80 @@ use std::sync::Arc;
 
 use crate::{Moment, Policy, Reach, Scope};
 
-/// Revisions that are remembered.
+/// Maximum number of stored revisions.
 const MOST_REVISIONS: usize = 10;
-/// Bytes of all that are remembered, apart from those in force.
+/// Maximum size of all stored revisions, in bytes; those in force are always kept.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// Settings that were asked for once.
+/// A revision of settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number: the generation that first asked for it, or one above all others if that is higher.
+    /// Its number: the generation that first requested it, or one above all others if that is higher.
     pub number: u64,
-    /// The settings, in one spelling.
+    /// The settings in canonical form.
     pub content: Arc<str>,
-    /// When it was first asked for.
+    /// When it was first requested.
     pub since: Moment,
 }
 
-/// How far settings are.
+/// The state of a rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
-    /// What was asked for so far; the one in force and the one on its way are in it. In the order in which
-    /// they came into force: before the current one is the one that was in force before it.
+    /// All stored revisions, including the current one and the target. They are in the order in which they came into
+    /// force: the entry before the current revision is its predecessor.
     pub history: Vec<Revision>,
-    /// What nodes have that no change has reached.
+    /// The revision of nodes that no change has reached.
     pub current: u64,
-    /// Whether a change is on its way.
+    /// Whether a change is in progress.
     pub stage: Stage,
-    /// Why it is as it is, in words; empty when there is nothing to say.
+    /// The reason for the state, as a message; empty if there is none.
     pub reason: String,
 }
 
-/// Whether a change is on its way.
+/// Whether a change is in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// None is: all nodes have the current revision.
+    /// No change: all nodes have the current revision.
     Complete,
-    /// One is.
+    /// A change is in progress.
     Rolling(Progress),
-    /// One was, did not pass, and was taken back from all nodes that it had reached.
+    /// A change failed and was rolled back on all nodes that had it.
     RolledBack {
-        /// The revision that did not pass.
+        /// The revision that failed.
         revision: u64,
-        /// Somebody paused the rollout since: once it is resumed, the revision is tried again.
+        /// The rollout was paused since: when it is resumed, the revision is retried.
         again: bool,
     },
 }
 
-/// A change on its way.
+/// A change in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// The revision that nodes are given.
+    /// The revision that nodes receive.
     pub target: u64,
-    /// Those that it has reached.
+    /// The nodes that have received it.
     pub reach: Reach,
     /// The wave.
     pub wave: Wave,
-    /// Since when all of the wave have it.
+    /// Since when all nodes of the wave have it.
     pub soaking: Option<Moment>,
-    /// When somebody was reached last.
+    /// When a node last received it.
     pub touched_at: Moment,
-    /// Nodes that were away or failing before it reached them: they are not held against it until they
-    /// have it and are sound.
+    /// Nodes that were away or failing before they received the change. They do not count against it until they have
+    /// applied it and are healthy.
     pub excused: BTreeSet<Arc<str>>,
-    /// A gate was not passed and somebody has to look.
+    /// A gate failed, and the rollout waits for the operator.
     pub halted: bool,
-    /// What it waits for, in words; empty when it only takes its time.
+    /// What the rollout waits for, as a message; empty if it only waits for time to pass.
     pub waiting: String,
 }
 
 /// A part of a rollout.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wave {
-    /// The first few nodes.
+    /// The first nodes.
     Canary,
-    /// The rest of a scope.
+    /// The remaining nodes of a scope.
     Of(Scope),
 }
 
@@ -94,25 +94,25 @@ impl fmt::Display for Wave {
     }
 }
 
-/// What is going on, as one word.
+/// The phase of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// All nodes have what is asked for.
+    /// All nodes have the desired settings.
     Complete,
-    /// Nodes are being reached.
+    /// Nodes are receiving the change.
     Progressing,
-    /// A wave has it and is watched.
+    /// A wave has the change and is observed.
     Soaking,
     /// The operator paused it.
     Paused,
-    /// A gate was not passed, and somebody has to look.
+    /// A gate failed, and the rollout waits for the operator.
     Halted,
-    /// A gate was not passed, and it was taken back.
+    /// A gate failed, and the change was rolled back.
     RolledBack,
 }
 
 impl State {
-    /// The state of a cluster in which nothing was recorded before.
+    /// The initial state of a cluster without a stored one.
     pub fn first(content: Arc<str>, generation: u64, now: Moment) -> Self {
         Self {
             history: vec![Revision {
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// The revision that a node of this name and zone is given.
+    /// The revision for a node with this name and zone.
     pub fn serves(&self, name: &str, zone: &str) -> u64 {
         match &self.stage {
             Stage::Rolling(progress) if progress.reach.includes(name, zone) => progress.target,
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    /// The revision that is on its way, or that did not pass; the current one when there is none.
+    /// The revision in progress, or the one that failed; the current one if there is no change.
     pub fn target(&self) -> u64 {
         match &self.stage {
             Stage::Complete => self.current,
@@ -148,7 +148,7 @@ impl State {
         self.history.iter().find(|held| held.number == number)
     }
 
-    /// What is going on under a policy.
+    /// The phase under a policy.
     pub fn phase(&self, policy: Option<&Policy>) -> Phase {
         match &self.stage {
             Stage::Complete => Phase::Complete,
@@ -160,14 +160,14 @@ impl State {
         }
     }
 
-    /// The number of these settings, which are remembered from now on.
+    /// Returns the number of these settings, and adds them to the history if they are new.
     pub(crate) fn record(&mut self, content: &Arc<str>, generation: u64, now: Moment) -> u64 {
         let known = self.history.iter().find(|held| held.content == *content);
         if let Some(known) = known {
             return known.number;
         }
         let newest = self.history.iter().map(|held| held.number).max();
-        // An object that was deleted and made again counts from one.
+        // If the object was deleted and created again, its generation starts at 1.
         let number = newest.map_or(generation, |newest| generation.max(newest + 1));
         self.history.push(Revision {
             number,
@@ -177,7 +177,8 @@ impl State {
         number
     }
 
-    /// A revision is in force, again perhaps: what did not pass comes before it.
+    /// Moves a revision to the end of the history, because it came into force, perhaps again. A failed revision thus
+    /// comes before it.
     pub(crate) fn came_into_force(&mut self, number: u64) {
         let place = self.history.iter().position(|held| held.number == number);
         if let Some(place) = place {
@@ -186,7 +187,7 @@ impl State {
         }
     }
 
-    /// Forgets the oldest revisions that nobody has.
+    /// Removes the oldest revisions that no node has until the limits are met.
     pub(crate) fn forget(&mut self) {
         let held = [self.current, self.target()];
         let spare = |revision: &Revision| !held.contains(&revision.number);

@@ -4,6 +4,7 @@
 //! Touches: the API server (the status of the ProxyConfig).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -14,7 +15,9 @@ use portolan_crds::{ProxyConfig, condition as kind};
 use serde_json::json;
 
 use super::AgentsError;
-use super::neighbours::KubeProxies;
+use super::kube_proxies::KubeProxies;
+use super::operator::refused;
+use super::watched::Watched;
 use crate::events::{About, Event, Events, Severity};
 use crate::publish::{Judged, Verdict, condition, since};
 
@@ -137,17 +140,22 @@ pub(super) fn only_service_proxy<'n>(
 /// Writes conditions where they are not what they should be.
 pub(super) struct Teller {
     configs: Api<ProxyConfig>,
+    watched: Arc<Watched>,
     events: Events,
 }
 
 impl Teller {
-    pub(super) fn new(configs: Api<ProxyConfig>, events: Events) -> Self {
-        Self { configs, events }
+    pub(super) fn new(configs: Api<ProxyConfig>, watched: Arc<Watched>, events: Events) -> Self {
+        Self {
+            configs,
+            watched,
+            events,
+        }
     }
 
     /// Writes both, in the order of [`KINDS`].
-    pub(super) async fn tell(&self, told: [Told; 2]) -> kube::Result<()> {
-        let Some(config) = self.configs.get_opt("default").await? else {
+    pub(super) async fn tell(&self, told: [Told; 2]) -> Result<(), AgentsError> {
+        let Some(config) = self.watched.config()? else {
             return Ok(());
         };
         let status = config.status.as_ref();
@@ -169,7 +177,12 @@ impl Teller {
         });
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(object);
-        self.configs.patch_status(&name, &params, &patch).await?;
+        let patched = self.configs.patch_status(&name, &params, &patch).await;
+        let patched =
+            patched.map_err(|error| refused("write the status of ProxyConfig", &name, error))?;
+        self.watched
+            .config
+            .wrote(&patched, |patched| Some(patched.clone()));
         for event in news(stored, &wanted) {
             self.events.tell(event);
         }

@@ -2,7 +2,7 @@
 //! controllers. The controller that leads keeps all of it.
 //!
 //! What they should be and what is due is pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`,
-//! `due`. `operator`, `moving`, `neighbours` and `conditions` talk to the API server. Which nodes have been reached by a change is decided by the rollout
+//! `due`, `kube_proxies`. `watched` reads from the API server, by watches; `operator`, `moving` and `conditions` write to it. Which nodes have been reached by a change is decided by the rollout
 //! alone ([`crate::rollout`]), and read here from where it is stored.
 //!
 //! Invariant: nothing is deleted, and nothing of somebody else's is written but one label of Nodes. What the
@@ -13,21 +13,24 @@ mod assign;
 mod conditions;
 mod daemon_set;
 mod due;
+mod kube_proxies;
 mod moving;
-mod neighbours;
 mod operator;
 mod pods;
 mod template;
 mod track;
 mod wanted;
+mod watched;
 
 use thiserror::Error;
 
+use crate::mirror::Unavailable;
 use crate::trust::Named;
 
 pub use operator::Operator;
-pub use pods::{AgentPods, list};
+pub use pods::AgentPods;
 pub use template::{KEY, Template, TemplateError};
+pub use watched::Watched;
 
 /// What keeps agents, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +90,9 @@ pub enum AgentsError {
         /// Its words.
         error: kube::Error,
     },
+    /// What it depends on is not known.
+    #[error("{0}; may this controller list and watch them, as the chart's Role says?")]
+    Unavailable(#[from] Unavailable),
     /// It did not answer.
     #[error("the API server does not answer")]
     Silent,
@@ -100,7 +106,7 @@ impl AgentsError {
             Self::Template { .. } => "TemplateInvalid",
             Self::Fixed { .. } => "TemplateCannotBeReached",
             Self::Foreign { .. } => "ForeignDaemonSet",
-            Self::Refused { .. } => "Refused",
+            Self::Refused { .. } | Self::Unavailable(_) => "Refused",
             Self::Silent => "Unanswered",
         }
     }

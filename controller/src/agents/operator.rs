@@ -1,5 +1,5 @@
-//! Looks at the DaemonSets of agents, at what nodes belong to, and at where controllers are, and writes what is
-//! due. Touches: the API server, the clock.
+//! Reconciles the DaemonSets of agents, the labels of Nodes, and the addresses of controllers. Reads from watches
+//! ([`Watched`]); writes to the API server. Uses the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use portolan_crds::ProxyConfig;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::addresses::{addresses, text};
@@ -21,52 +21,53 @@ use super::conditions::{Lack, Teller, is_observed, managed, only_service_proxy};
 use super::daemon_set::{MANAGER, Owner, daemon_set, held, set_name};
 use super::due::{Foreign, Made, Reason, due};
 use super::moving::Moving;
-use super::neighbours::Neighbours;
 use super::pods::{AgentPods, list};
 use super::template::{KEY, Template, TemplateError};
 use super::track::{Sets, Track};
 use super::wanted::WantedAgents;
+use super::watched::Watched;
 use super::{Agents, AgentsError};
 use crate::events::Events;
 use crate::from_kube;
 use crate::known::Shared;
+use crate::leading::{Leading, while_leading};
 use crate::publish::Verdict;
 use crate::trust::Named;
 
-/// How often everything is looked at while nothing is on its way: six reads.
+/// The longest time between two passes: Nodes come from the planner, which sends no ticks. A pass without changes costs
+/// the API server nothing.
 const LOOK: Duration = Duration::from_secs(5);
-/// The same while agents are changed.
+/// The shortest time between two passes.
 const BUSY: Duration = Duration::from_secs(1);
-/// How long agents are not kept as they should be before a condition says so: a look that fails once, and pods that are
-/// being created, are ordinary.
+/// How long agents may differ from what they should be before a condition reports it: a write that fails once and pods
+/// that are being created are ordinary.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How long all calls of a look may take.
+/// How long all calls of a pass may take.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The file in the ConfigMap that agents mount.
 const ADDRESSES: &str = "addresses";
 
-/// Keeps the agents' DaemonSets and what nodes belong to, and tells agents where controllers are.
+/// Keeps the DaemonSets of agents, the labels of Nodes, and the addresses of controllers.
 pub struct Operator {
     agents: Agents,
     port: u16,
     shared: Shared,
-    configs: Api<ProxyConfig>,
-    templates: Api<ConfigMap>,
+    watched: Arc<Watched>,
+    /// Changes of what is watched.
+    changes: watch::Receiver<()>,
     controllers: Api<ConfigMap>,
-    /// Those of controllers; of agents.
-    pods: [Api<Pod>; 2],
+    pods: Api<Pod>,
     sets: Api<DaemonSet>,
     made: BTreeMap<Track, Made>,
     moving: Moving,
-    neighbours: Neighbours,
     teller: Teller,
-    /// Nodes of agents, by the last look.
+    /// Nodes of agents in the last pass.
     members: Vec<Arc<str>>,
-    /// What they lack, by the last look.
+    /// What they lacked in the last pass.
     lack: Option<Lack>,
-    /// Since when agents are not kept as they should be.
+    /// Since when agents differ from what they should be.
     amiss: Option<Instant>,
-    /// What was wrong at the last look, which was said.
+    /// The failure of the last pass, which was logged.
     told: Option<String>,
 }
 
@@ -80,57 +81,51 @@ impl std::fmt::Debug for Operator {
 
 impl Operator {
     /// Controllers serve agents on this port of their pods' addresses.
-    pub fn new(client: Client, agents: Agents, port: u16, shared: Shared, events: Events) -> Self {
+    pub fn new(
+        client: Client,
+        agents: Agents,
+        port: u16,
+        shared: Shared,
+        watched: Arc<Watched>,
+        events: Events,
+    ) -> Self {
         let (template, controllers) = (&agents.template, &agents.controllers);
         Self {
-            configs: Api::all(client.clone()),
-            templates: Api::namespaced(client.clone(), &template.namespace),
             sets: Api::namespaced(client.clone(), &template.namespace),
-            pods: [&controllers.namespace, &template.namespace]
-                .map(|namespace| Api::namespaced(client.clone(), namespace)),
+            pods: Api::namespaced(client.clone(), &template.namespace),
             controllers: Api::namespaced(client.clone(), &controllers.namespace),
             moving: Moving::new(Api::all(client.clone())),
-            neighbours: Neighbours::new(client.clone()),
-            teller: Teller::new(Api::all(client), events),
+            teller: Teller::new(Api::all(client), watched.clone(), events),
             members: Vec::new(),
             lack: Some(Lack::Decision),
             amiss: None,
             agents,
             port,
             shared,
+            changes: watched.changes(),
+            watched,
             made: BTreeMap::new(),
             told: None,
         }
     }
 
-    /// Works for as long as it runs, but only while this controller leads. Without anybody who says so it
-    /// is the only one.
-    pub async fn run(mut self, leading: Option<watch::Receiver<bool>>) {
-        let Some(mut leading) = leading else {
-            return self.keep().await;
-        };
-        loop {
-            // Whoever says so has ended: then so has this.
-            if leading.wait_for(|leads| *leads).await.is_err() {
-                return;
-            }
-            tokio::select! {
-                () = self.keep() => {}
-                _ = leading.wait_for(|leads| !leads) => {}
-            }
-            // Another one may write meanwhile.
-            self.made.clear();
-            self.moving.clear();
-            self.amiss = None;
-        }
+    /// Runs while this controller leads.
+    pub async fn run(mut self, leading: Leading) {
+        while_leading!(leading, self.keep());
     }
 
     async fn keep(&mut self) {
+        // Another controller may have written meanwhile.
+        self.made.clear();
+        self.moving.clear();
+        self.amiss = None;
         loop {
+            let begin = Instant::now();
+            self.changes.mark_unchanged();
             let looked = timeout(LONGEST, self.look()).await;
             let result = looked.unwrap_or(Err(AgentsError::Silent));
             let pause = result.as_ref().map_or(LOOK, |pause| *pause);
-            // What cannot be written now is written at the next look.
+            // Conditions that cannot be written now are written in the next pass.
             drop(timeout(LONGEST, self.tell_conditions(result.as_ref().err())).await);
             let words = result.err().map(|error| error.to_string());
             if let Some(words) = words
@@ -140,30 +135,34 @@ impl Operator {
                 warn!("{words}");
             }
             self.told = words;
-            sleep(pause).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                Ok(()) = self.changes.changed() => sleep_until(begin + BUSY).await,
+            }
         }
     }
 
-    /// Tells in the ProxyConfig what the look found.
-    async fn tell_conditions(&mut self, error: Option<&AgentsError>) -> kube::Result<()> {
+    /// Reports the result of a pass in conditions of the ProxyConfig.
+    async fn tell_conditions(&mut self, error: Option<&AgentsError>) -> Result<(), AgentsError> {
         let managed = managed(error, self.lack.as_ref());
         if managed.0.verdict == Verdict::True {
             self.amiss = None;
         } else if self.amiss.get_or_insert_with(Instant::now).elapsed() < SETTLED {
             return Ok(());
         }
-        let kube_proxies = self.neighbours.kube_proxies().await;
+        let kube_proxies = self.watched.kube_proxies();
         let agents_on = self.members.iter().map(|node| &**node);
-        let only = only_service_proxy(agents_on, kube_proxies);
+        let only = only_service_proxy(agents_on, &kube_proxies);
         self.teller.tell([managed, only]).await
     }
 
-    /// Does what is due, and says when to look again.
+    /// Makes one pass, and returns when the next one is due.
     async fn look(&mut self) -> Result<Duration, AgentsError> {
+        self.watched.ready().await?;
         let somebody = self.tell_where().await?;
-        let (owner, template) = self.template().await?;
+        let (owner, template) = self.template()?;
         let pause = self.follow(&owner, somebody).await?;
-        // What was decided before goes on meanwhile.
+        // What was decided before continues meanwhile.
         template.map(|()| pause).map_err(|error| {
             let map = self.agents.template.clone();
             AgentsError::Template { map, error }
@@ -171,17 +170,16 @@ impl Operator {
     }
 
     /// The ConfigMap of the template, and whether it holds one.
-    async fn template(&self) -> Result<(Owner, Result<(), TemplateError>), AgentsError> {
+    fn template(&self) -> Result<(Owner, Result<(), TemplateError>), AgentsError> {
         let map = &self.agents.template;
-        let found = self.templates.get_opt(&map.name).await;
-        let found = found.map_err(|error| refused("read ConfigMap", map, error))?;
+        let found = self.watched.template()?;
         let found = found.ok_or_else(|| AgentsError::NoTemplate { map: map.clone() })?;
-        let data = found.data.unwrap_or_default();
-        let read = data.get(KEY).ok_or(TemplateError::Absent);
+        let text = found.data.as_ref().and_then(|data| data.get(KEY));
+        let read = text.ok_or(TemplateError::Absent);
         let template = read.and_then(|text| Template::read(text)).map(drop);
         let owner = Owner {
             map: map.clone(),
-            uid: found.metadata.uid.unwrap_or_default(),
+            uid: found.metadata.uid.clone().unwrap_or_default(),
         };
         Ok((owner, template))
     }
@@ -189,9 +187,7 @@ impl Operator {
     /// Makes everything what the stored state of the rollout says. DaemonSets are not made before agents have
     /// somebody to turn to: their pods would wait for the file.
     async fn follow(&mut self, owner: &Owner, somebody: bool) -> Result<Duration, AgentsError> {
-        let config = self.configs.get_opt("default").await;
-        let named = "default of ProxyConfigs";
-        let config = config.map_err(|error| refused("read", &named, error))?;
+        let config = self.watched.config()?;
         let Some(config) = config.filter(|config| self.has_seen(config)) else {
             self.lack = Some(Lack::Decision);
             return Ok(BUSY);
@@ -204,7 +200,7 @@ impl Operator {
             let map = owner.map.clone();
             return Err(AgentsError::Fixed { map, field });
         }
-        let (found, sets) = self.read_sets(&wanted.current, owner).await?;
+        let (found, sets) = self.read_sets(&wanted.current, owner)?;
         let members = wanted.members(self.shared.read().planner.nodes_with_agents());
         self.members = members.iter().map(|member| member.name.clone()).collect();
         let decide =
@@ -212,14 +208,19 @@ impl Operator {
         let mut assignment = decide(&BTreeSet::new());
         let mut pods = AgentPods::default();
         if assignment.sets != sets || !assignment.moves.is_empty() || !self.moving.is_empty() {
-            let listed = list(&self.pods[1]).await;
+            pods = self.watched.agent_pods()?;
+            assignment = decide(&pods.tracks());
+        }
+        if assignment.sets != sets {
+            // A DaemonSet gets another template only while it has no pods. The watch may be behind: ask.
+            let listed = list(&self.pods).await;
             let namespace = &owner.map.namespace;
             pods = listed.map_err(|error| refused("list pods of agents in", namespace, error))?;
             assignment = decide(&pods.tracks());
         }
         let is_made = somebody || !found.is_empty();
         self.lack = match is_made {
-            true => found.values().find_map(Lack::of),
+            true => found.values().find_map(|set| Lack::of(set)),
             false => Some(Lack::Controllers),
         };
         // Nodes are moved all the same: back, for one.
@@ -230,7 +231,7 @@ impl Operator {
             }
             false => Ok(()),
         };
-        let settled = |track: Track| found.get(&track).is_some_and(is_observed);
+        let settled = |track: Track| found.get(&track).is_some_and(|set| is_observed(set));
         let most = wanted.most.of(members.len()).max(1);
         self.moving
             .carry_out(&assignment.moves, &pods, &members, most, settled)
@@ -254,14 +255,14 @@ impl Operator {
     }
 
     /// Both DaemonSets, and what they are.
-    async fn read_sets(
+    fn read_sets(
         &self,
         template: &Template,
         owner: &Owner,
-    ) -> Result<(BTreeMap<Track, DaemonSet>, Sets), AgentsError> {
+    ) -> Result<(BTreeMap<Track, Arc<DaemonSet>>, Sets), AgentsError> {
         let (mut found, mut sets) = (BTreeMap::new(), Sets::default());
         for track in Track::ALL {
-            let set = self.read_set(template, owner, track).await?;
+            let set = self.read_set(template, owner, track)?;
             if let Some(held) = set.as_ref().and_then(|set| self.held(track, set)) {
                 sets.put(track, &held.agents, held.takes);
             }
@@ -276,7 +277,7 @@ impl Operator {
         sets: &Sets,
         wanted: &WantedAgents,
         owner: &Owner,
-        found: &BTreeMap<Track, DaemonSet>,
+        found: &BTreeMap<Track, Arc<DaemonSet>>,
     ) -> Result<(), AgentsError> {
         let mut written = Ok(());
         for track in Track::ALL {
@@ -288,21 +289,22 @@ impl Operator {
             };
             let object = daemon_set(template, owner, track, held.takes);
             let set = named_set(template, owner, track);
-            let wrote = self.write_set(&set, track, found.get(&track), object).await;
+            let wrote = self
+                .write_set(&set, track, found.get(&track).map(|found| &**found), object)
+                .await;
             written = written.and(wrote);
         }
         written
     }
 
-    async fn read_set(
+    fn read_set(
         &self,
         template: &Template,
         owner: &Owner,
         track: Track,
-    ) -> Result<Option<DaemonSet>, AgentsError> {
+    ) -> Result<Option<Arc<DaemonSet>>, AgentsError> {
         let set = named_set(template, owner, track);
-        let found = self.sets.get_opt(&set.name).await;
-        let found = found.map_err(|error| refused("read DaemonSet", &set, error))?;
+        let found = self.watched.sets.get(&set.name)?;
         if found
             .as_ref()
             .is_some_and(|found| !super::due::is_ours(found))
@@ -351,23 +353,24 @@ impl Operator {
             }
         };
         info!(%set, "{line}");
+        self.watched
+            .sets
+            .wrote(&applied, |applied| Some(applied.clone()));
         self.made.insert(track, Made::new(wanted, &applied));
         Ok(())
     }
 
-    /// Writes where controllers are if that is not what agents read. Says whether they are told of any.
+    /// Writes the addresses of controllers if agents read other ones. Returns whether agents have any address.
     async fn tell_where(&self) -> Result<bool, AgentsError> {
         let map = &self.agents.controllers;
-        let selected = ListParams::default().labels(&self.agents.pods);
-        let pods = self.pods[0].list(&selected).await;
-        let pods = pods.map_err(|error| refused("list pods of controllers beside", map, error))?;
-        let wanted = text(&addresses(&pods.items, self.port));
-        let found = self.controllers.get_opt(&map.name).await;
-        let found = found.map_err(|error| refused("read ConfigMap", map, error))?;
-        let data = found.and_then(|found| found.data).unwrap_or_default();
-        let told = data.get(ADDRESSES).map(String::as_str).unwrap_or_default();
-        if wanted.is_empty() || wanted == told {
-            return Ok(!told.is_empty());
+        let pods = self.watched.controller_pods.values()?;
+        let wanted = text(&addresses(pods.iter().map(AsRef::as_ref), self.port));
+        let found = self.watched.controllers.get(&map.name)?;
+        let data = found.as_ref().and_then(|found| found.data.as_ref());
+        let held = data.and_then(|data| data.get(ADDRESSES));
+        let held = held.map(String::as_str).unwrap_or_default();
+        if wanted.is_empty() || wanted == held {
+            return Ok(!held.is_empty());
         }
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": map.name},
@@ -377,9 +380,12 @@ impl Operator {
             .controllers
             .patch(&map.name, &ours(), &Patch::Apply(&object))
             .await;
-        applied.map_err(|error| refused("write ConfigMap", map, error))?;
+        let applied = applied.map_err(|error| refused("write ConfigMap", map, error))?;
+        self.watched
+            .controllers
+            .wrote(&applied, |applied| Some(applied.clone()));
         let listed: Vec<_> = wanted.lines().collect();
-        info!(%map, controllers = listed.join(", "), "agents are told where controllers are");
+        info!(%map, controllers = listed.join(", "), "wrote the addresses of controllers for agents");
         Ok(true)
     }
 }

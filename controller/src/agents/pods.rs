@@ -1,6 +1,7 @@
-//! Pods of agents: which DaemonSet each is of, and whether it is ready. Pure, but for [`list`].
+//! Pods of agents: the DaemonSet of each, and whether it is ready. Pure, except for [`list`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -9,36 +10,62 @@ use kube::api::ListParams;
 use super::daemon_set::AGENTS;
 use super::track::Track;
 
-/// Pods that are asked for at once.
+/// The page size of lists.
 const PAGE: u32 = 500;
 
-/// What runs on nodes.
+/// Pods of agents by node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AgentPods(BTreeMap<String, Vec<AgentPod>>);
+pub struct AgentPods(BTreeMap<String, Vec<Arc<AgentPod>>>);
 
+/// A pod of an agent that has a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct AgentPod {
+pub struct AgentPod {
+    node: String,
     name: String,
     track: Option<Track>,
-    /// Of which template it was made.
+    /// The hash of the template that it was created from.
     agents: String,
     ready: bool,
+    /// Whether it is being deleted.
     ends: bool,
 }
 
-impl AgentPods {
-    /// Those of these pods that have a node.
-    pub fn of<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
-        let mut nodes: BTreeMap<String, Vec<AgentPod>> = BTreeMap::new();
-        for pod in pods {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-            if let Some(node) = node {
-                nodes.entry(node.clone()).or_default().push(read(pod));
-            }
-        }
-        Self(nodes)
+impl AgentPod {
+    /// What matters of a pod; `None` before it is scheduled.
+    pub(super) fn read(pod: &Pod) -> Option<Self> {
+        let labels = pod.metadata.labels.as_ref();
+        let track = labels.and_then(|labels| labels.get(Track::LABEL));
+        let annotations = pod.metadata.annotations.as_ref();
+        let agents = annotations.and_then(|annotations| annotations.get(AGENTS));
+        let ends = pod.metadata.deletion_timestamp.is_some();
+        Some(Self {
+            node: pod.spec.as_ref()?.node_name.clone()?,
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            track: track.and_then(|name| Track::read(name)),
+            agents: agents.cloned().unwrap_or_default(),
+            ready: !ends && super::addresses::is_ready(pod),
+            ends,
+        })
     }
+}
 
+impl FromIterator<Arc<AgentPod>> for AgentPods {
+    fn from_iter<I: IntoIterator<Item = Arc<AgentPod>>>(pods: I) -> Self {
+        let mut nodes = Self::default();
+        nodes.extend(pods);
+        nodes
+    }
+}
+
+impl Extend<Arc<AgentPod>> for AgentPods {
+    fn extend<I: IntoIterator<Item = Arc<AgentPod>>>(&mut self, pods: I) {
+        for pod in pods {
+            self.0.entry(pod.node.clone()).or_default().push(pod);
+        }
+    }
+}
+
+impl AgentPods {
     /// Whether a pod of this template is ready on the node and is this one, if one is named: for some time after it
     /// has replaced another one, what is known of the node is what the other one reported.
     #[must_use]
@@ -68,38 +95,18 @@ impl AgentPods {
     }
 
     fn on(&self, node: &str) -> impl Iterator<Item = &AgentPod> {
-        self.0.get(node).into_iter().flatten()
-    }
-
-    fn append(&mut self, other: Self) {
-        for (node, mut pods) in other.0 {
-            self.0.entry(node).or_default().append(&mut pods);
-        }
+        let pods = self.0.get(node).into_iter().flatten();
+        pods.map(AsRef::as_ref)
     }
 }
 
-fn read(pod: &Pod) -> AgentPod {
-    let labels = pod.metadata.labels.as_ref();
-    let track = labels.and_then(|labels| labels.get(Track::LABEL));
-    let annotations = pod.metadata.annotations.as_ref();
-    let agents = annotations.and_then(|annotations| annotations.get(AGENTS));
-    let ends = pod.metadata.deletion_timestamp.is_some();
-    AgentPod {
-        name: pod.metadata.name.clone().unwrap_or_default(),
-        track: track.and_then(|name| Track::read(name)),
-        agents: agents.cloned().unwrap_or_default(),
-        ready: !ends && super::addresses::is_ready(pod),
-        ends,
-    }
-}
-
-/// All of them in a namespace.
-pub async fn list(api: &Api<Pod>) -> kube::Result<AgentPods> {
+/// All of them in a namespace, by a consistent read.
+pub(super) async fn list(api: &Api<Pod>) -> kube::Result<AgentPods> {
     let mut params = ListParams::default().labels(Track::LABEL).limit(PAGE);
     let mut found = AgentPods::default();
     loop {
         let page = api.list(&params).await?;
-        found.append(AgentPods::of(&page.items));
+        found.extend(page.items.iter().filter_map(AgentPod::read).map(Arc::new));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params.continue_token = Some(token),
             None => return Ok(found),
@@ -140,9 +147,8 @@ mod tests {
             pod("c", "violet", "3", "True", &none),
             Pod::default(),
         ];
-        let mut found = AgentPods::of(&pods[..2]);
-        found.append(AgentPods::of(&pods[2..]));
-        assert_eq!(found, AgentPods::of(&pods));
+        let read = pods.iter().filter_map(AgentPod::read).map(Arc::new);
+        let found: AgentPods = read.collect();
         assert!(found.has_ready("a", "1", None) && !found.has_ready("a", "2", None));
         assert!(found.has_ready("a", "1", Some("agent-a-blue")));
         assert!(!found.has_ready("a", "1", Some("agent-a-green")));

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use portolan_proto::wire;
 
-use super::Cause;
+use crate::cause::Cause;
 
 /// A batch that a node answered.
 #[derive(Debug, Clone)]

@@ -5,7 +5,6 @@
 //! counted. Agents measure and do not export: they tell durations with their answers, so no collector has
 //! to be reached from nodes, no clocks are compared, and what is kept is decided when all is known.
 
-mod cause;
 mod delivered;
 mod export;
 mod figures;
@@ -24,7 +23,8 @@ use portolan_proto::TraceContext;
 use tokio::sync::mpsc;
 use tracing::Span;
 
-pub use cause::{Came, Cause};
+use crate::cause::{Came, Cause};
+
 pub use delivered::{Answered, Delivered};
 pub use export::{Endpoint, EndpointError};
 pub use figures::Figures;

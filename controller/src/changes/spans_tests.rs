@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::Note;
 use super::super::track::tests::{at, cause, delivered, published};
 use super::super::track::{Track, Waiting};
-use super::super::{Cause, Note};
 use super::*;
+use crate::cause::Cause;
 
 fn step(name: &str, after: u64, took: u64) -> wire::Step {
     wire::Step {

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use opentelemetry_sdk::trace::SpanData;
 
-use super::{Cause, Delivered, Note, Published};
+use super::{Delivered, Note, Published};
+use crate::cause::Cause;
 
 /// So many changes are followed at once. More come only while nodes cannot keep up, and those followed
 /// show that.

@@ -1,4 +1,4 @@
-//! Agents that the controller keeps: flags of `run`.
+//! Flags of `run` for the DaemonSet of agents that the controller manages.
 
 use clap::Args;
 
@@ -7,8 +7,8 @@ use crate::trust::Named;
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArguments {
-    /// A ConfigMap with the DaemonSet of agents as it should be (daemonset.yaml). The controller that leads
-    /// makes it, puts back what others change in it, and follows the ConfigMap.
+    /// ConfigMap with the agents' DaemonSet as daemonset.yaml. The leading controller creates the DaemonSet, reverts
+    /// changes made by others and follows the ConfigMap.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -17,8 +17,8 @@ pub(super) struct AgentsArguments {
         conflicts_with = "manifests"
     )]
     agents_template: Option<Named>,
-    /// A ConfigMap in which agents find controllers (addresses): the pods of --controller-pods that are
-    /// ready, at the port of --listen.
+    /// ConfigMap in which agents find the addresses of controllers: the ready pods of --controller-pods, at the port
+    /// of --listen.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -26,7 +26,7 @@ pub(super) struct AgentsArguments {
         requires = "controller_pods"
     )]
     controllers_configmap: Option<Named>,
-    /// Labels of the controllers' pods, like app=portolan-controller, in the namespace of that ConfigMap.
+    /// Label selector of the controller pods in the namespace of that ConfigMap, like app=portolan-controller.
     #[arg(
         long,
         value_name = "SELECTOR",

@@ -9,14 +9,14 @@ use portolan_planner::Planner;
 use portolan_planner::explain::{Explanation, PortExplanation, Unknown};
 
 use super::near::near;
-use super::plan::{ManifestArguments, planner, say, show, summary, unknown_node};
+use super::plan::{ManifestArguments, planner, report, show, summary, unknown_node};
 use super::{INCOMPLETE, UNUSABLE};
 use crate::manifests::{Manifests, Origin, Severity};
-use crate::object::ObjectId;
 use crate::output::Format;
 use crate::output::explain::{
     Asked, ExplanationDocument, From, not_readable, of_explanation, render,
 };
+use portolan_planner::model::ObjectId;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArguments {
@@ -26,25 +26,25 @@ pub(super) struct ExplainArguments {
     question: ExplainQuestion,
 }
 
-/// What is to be explained.
+/// The client and Service to explain.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainQuestion {
-    /// The node that the client's packets come to: usually the client's own.
+    /// Node that receives the client's packets, usually the client's own.
     #[arg(long, value_name = "NAME", env = "PORTOLAN_NODE")]
     node: String,
-    /// The Service, and perhaps one of its ports by name or number, like shop/cart:http.
+    /// Service, optionally with one of its ports by name or number, like shop/cart:http.
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
     service: Wanted,
-    /// The client: the IP address of a pod, outside, or node for the node itself. Without it, all
-    /// kinds of clients are told apart.
+    /// Client: the IP address of a pod, outside, or node for the node itself. Default: each kind of client
+    /// separately.
     #[arg(long, value_name = "POD-IP|outside|node")]
     from: Option<From>,
-    /// How the answer is written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
 
-/// A Service, and perhaps one of its ports.
+/// A Service and optionally one of its ports.
 #[derive(Debug, Clone)]
 struct Wanted {
     service: ServiceId,
@@ -80,18 +80,18 @@ pub(super) fn run(arguments: &ExplainArguments) -> u8 {
     answer(&arguments.question, &manifests)
 }
 
-/// Explains by these objects, on standard output; gives the exit code.
+/// Prints an explanation made from these objects on standard output. Returns the exit code.
 pub(crate) fn answer(question: &ExplainQuestion, manifests: &Manifests) -> u8 {
     let planner = planner(manifests);
     let document = match document(question, manifests, &planner) {
         Ok(document) => document,
-        Err(error) => return say(UNUSABLE, &error),
+        Err(error) => return report(UNUSABLE, &error),
     };
     let colour = io::stdout().is_terminal();
     let rendered = render(&document, question.output, colour);
     match show(rendered, "the explanation") {
         Ok(()) => summary([manifests]),
-        Err(error) => say(INCOMPLETE, &error),
+        Err(error) => report(INCOMPLETE, &error),
     }
 }
 
@@ -120,7 +120,7 @@ fn document(
         return Err(unknown_port(port, &explanation));
     }
     let asked = match arguments.from {
-        None => Asked::Everybody,
+        None => Asked::EveryKind,
         Some(From::Outside) => Asked::Outside,
         Some(From::Node) => Asked::Node,
         Some(From::Address(address)) => planner
@@ -131,7 +131,7 @@ fn document(
     Ok(of_explanation(&explanation, is_wanted, &asked))
 }
 
-/// By name or by number, with or without the protocol: `dns`, `53`, `53/UDP`.
+/// Whether `text` is the name or number of the port, with or without the protocol: `dns`, `53`, `53/UDP`.
 fn is_called(port: &PortExplanation, text: &str) -> bool {
     let (text, protocol) = match text.split_once('/') {
         Some((text, protocol)) => (text, Some(protocol)),
@@ -142,7 +142,7 @@ fn is_called(port: &PortExplanation, text: &str) -> bool {
     same(port.protocol) && (*port.name == *text || port.number.to_string() == text)
 }
 
-/// What stood in the way of reading a Service that is in the manifests.
+/// Why a Service in the manifests could not be read.
 fn left_out(service: &ServiceId, manifests: &Manifests) -> Option<String> {
     let name = ObjectId::Service(service.clone()).to_string();
     let mut problems = manifests.problems.iter();

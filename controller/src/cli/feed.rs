@@ -1,4 +1,4 @@
-//! Where a running controller's objects come from.
+//! The source of a running controller's objects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use kube::Client;
 
 use crate::trust::{ApiReviewer, Reviewer};
 
-/// Where objects come from, open.
+/// The opened source of objects.
 pub(super) enum Feed {
     Manifests(PathBuf),
     Cluster(Client),
@@ -21,7 +21,7 @@ impl Feed {
         }
     }
 
-    /// Who knows users.
+    /// The reviewer of users' tokens; `None` without an API server.
     pub(super) fn reviewer(&self) -> Option<Arc<dyn Reviewer>> {
         let client = self.client()?;
         Some(Arc::new(ApiReviewer::new(client)))

@@ -1,4 +1,4 @@
-//! What a running controller is made of beside its server: the engine, what feeds it, and the tasks that write objects.
+//! The parts of a running controller besides its server: the engine, its source, and the tasks that write objects.
 
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -6,15 +6,16 @@ use std::sync::mpsc::SyncSender;
 use anyhow::Context as _;
 use futures::future::select_all;
 use kube::Client;
-use tokio::sync::{oneshot, watch as latest};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::feed::Feed;
-use crate::agents::{Agents, Operator};
+use crate::agents::{Agents, Operator, Watched};
 use crate::board::Board;
 use crate::engine::{ClusterSource, Engine, ManifestSource, News};
 use crate::events::Events;
 use crate::guard::Guard;
+use crate::leading::Leading;
 use crate::lease::{Elector, LeaseName};
 use crate::publish::Publisher;
 use crate::rollout::Rollout;
@@ -22,7 +23,7 @@ use crate::store::Store;
 use crate::trust::Named;
 use crate::watch::{self, Watches};
 
-/// The engine on its thread, and what feeds it.
+/// The engine on its thread, and its source.
 pub(super) struct Following {
     engine: JoinHandle<()>,
     /// Dropping either ends the engine.
@@ -32,7 +33,7 @@ pub(super) struct Following {
     election: Option<Election>,
 }
 
-/// Tasks that write objects, each with what it does; without a cluster there is nobody to write to.
+/// Tasks that write objects, each with its name for errors. Empty without a cluster.
 #[derive(Default)]
 struct Writers(Vec<(&'static str, JoinHandle<()>)>);
 
@@ -41,7 +42,7 @@ impl Writers {
         self.0.push((does, tokio::spawn(task)));
     }
 
-    /// Waits until one has ended by itself, and tells what it did.
+    /// Waits until a task ends unexpectedly and returns its name.
     async fn ended(&mut self) -> &'static str {
         if self.0.is_empty() {
             return std::future::pending().await;
@@ -80,7 +81,7 @@ impl Following {
                 let owner = agents.as_ref().map(|(agents, _)| agents.template.clone());
                 let (election, leading) = elect(&client, lease, owner);
                 let (events, writer) = Events::new(client.clone(), own);
-                // Ends when nobody tells anything any more.
+                // Ends when the last `Events` is dropped.
                 drop(tokio::spawn(writer.run()));
                 let cluster = Cluster {
                     client,
@@ -92,7 +93,7 @@ impl Following {
                 Self {
                     engine: spawn_blocking(move || source.follow()),
                     watches: Some(watches),
-                    // Watches end it.
+                    // Unused: dropping the watches ends the engine.
                     stop: std::sync::mpsc::sync_channel(1).0,
                     writers,
                     election,
@@ -101,7 +102,7 @@ impl Following {
         }
     }
 
-    /// Waits until a part has ended by itself, which is a defect.
+    /// Waits until a part ends unexpectedly, which is a defect.
     pub(super) async fn broken(&mut self) -> anyhow::Error {
         let watches = async {
             match &mut self.watches {
@@ -114,7 +115,9 @@ impl Following {
             writer = self.writers.ended() => writer,
             () = watches => "watching",
         };
-        anyhow::anyhow!("{part} has ended by itself; the lines above say why, please report them")
+        anyhow::anyhow!(
+            "{part} stopped unexpectedly; the log lines above give the cause, please report them"
+        )
     }
 
     pub(super) async fn end(self) -> anyhow::Result<()> {
@@ -140,13 +143,10 @@ impl Following {
     }
 }
 
-/// The task that takes part in an election; it ends, and gives its lease back, when it is told.
+/// The task that takes part in the election. When the sender is dropped, it releases the lease and ends.
 type Election = (JoinHandle<()>, oneshot::Sender<()>);
 
-/// Whether this controller leads; `None` where there is no other one.
-type Leading = Option<latest::Receiver<bool>>;
-
-/// Takes part in an election, where there is one.
+/// Takes part in an election if there is a lease.
 fn elect(
     client: &Client,
     lease: Option<(LeaseName, String)>,
@@ -161,7 +161,7 @@ fn elect(
     (Some((tokio::spawn(election), end)), Some(leading))
 }
 
-/// A cluster that is written to.
+/// The cluster to which objects are written.
 struct Cluster {
     client: Client,
     leading: Leading,
@@ -169,7 +169,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Starts all that writes. The engine tells one of them what it planned.
+    /// Starts all tasks that write objects. The engine notifies the publisher of each planned update.
     fn write(
         self,
         engine: Engine,
@@ -183,13 +183,27 @@ impl Cluster {
         } = self;
         let known = engine.known();
         let mut writers = Writers::default();
-        let rollout = Rollout::new(client.clone(), known.clone(), events.clone());
-        let rollout = match &agents {
-            Some((agents, _)) => rollout.with_agents(client.clone(), &agents.template),
-            None => rollout,
-        };
+        let kept = agents.as_ref().map(|(agents, _)| agents.clone());
+        let watched = Arc::new(Watched::new(client.clone(), kept));
+        let watching = (watched.clone(), leading.clone());
+        writers.start("watching what the leader reads", async move {
+            let (watched, leading) = watching;
+            Box::pin(watched.run(leading)).await;
+        });
+        let rollout = Rollout::new(
+            client.clone(),
+            known.clone(),
+            watched.clone(),
+            agents.is_some(),
+            events.clone(),
+        );
         writers.start("rolling out", rollout.run(leading.clone()));
-        let guard = Guard::new(client.clone(), known.clone(), events.clone());
+        let guard = Guard::new(
+            client.clone(),
+            known.clone(),
+            watched.clone(),
+            events.clone(),
+        );
         writers.start("watching over endpoints", guard.run(leading.clone()));
         let (publisher, notes) = Publisher::new(client.clone(), known.clone(), board.clone());
         let publisher = publisher.telling(events.clone());
@@ -199,7 +213,7 @@ impl Cluster {
         };
         writers.start("publishing", publisher.run(std::future::pending()));
         if let Some((agents, port)) = agents {
-            let operator = Operator::new(client, agents, port, known, events);
+            let operator = Operator::new(client, agents, port, known, watched, events);
             writers.start("keeping agents", operator.run(leading));
         }
         let engine = engine.telling(Box::new(move |news| match news {

@@ -15,14 +15,14 @@ use crate::installation::{check, each_node, gone};
 pub(super) struct InstallationArguments {
     #[command(subcommand)]
     what: What,
-    /// How the API server is reached. Default: KUBECONFIG, ~/.kube/config, or the service account of the pod together
+    /// Kubeconfig for the API server. Default: KUBECONFIG, ~/.kube/config, or the service account of the pod together
     /// with --api-server.
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
-    /// The API server's address, in place of the one found.
+    /// Address of the API server; overrides the kubeconfig's.
     #[arg(long, value_name = "URL", env = "PORTOLAN_API_SERVER", global = true)]
     api_server: Option<String>,
-    /// How long to wait, seconds.
+    /// Timeout, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, global = true)]
     timeout: u64,
 }
@@ -31,30 +31,30 @@ pub(super) struct InstallationArguments {
 enum What {
     /// Waits until the init container of a DaemonSet's pods has ended on each node, and prints a line for each node.
     EachNode {
-        /// The namespace of the DaemonSet.
+        /// Namespace of the DaemonSet.
         #[arg(long)]
         namespace: String,
-        /// Its name.
+        /// Name of the DaemonSet.
         #[arg(long, value_name = "NAME")]
         daemonset: String,
-        /// A node where the container failed so often has failed.
+        /// Number of failures of the container after which its node counts as failed.
         #[arg(long, value_name = "N", default_value_t = 1)]
         tries: i32,
     },
     /// Waits until no pod has these labels.
     Gone {
-        /// The namespace of the pods.
+        /// Namespace of the pods.
         #[arg(long)]
         namespace: String,
-        /// Their labels, NAME=VALUE with commas between.
+        /// Labels of the pods, comma-separated NAME=VALUE.
         #[arg(long, value_name = "LABELS")]
         pods: String,
     },
-    /// Tells whether an installation works: conditions of the ProxyConfig, and whether each node has its plan in force.
+    /// Checks an installation: the conditions of the ProxyConfig, and that the plan of each node is in force.
     Check,
 }
 
-/// Ends with 0 if all is well, 1 if something is not, 2 if nothing could be asked.
+/// Returns 0 if all is well, 1 if something is not, 2 if the state is unknown.
 pub(super) fn run(arguments: &InstallationArguments) -> u8 {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &InstallationArguments) -> u8 {
         Ok((false, text)) => (INCOMPLETE, text),
         Err(error) => (UNUSABLE, format!("error: {error:#}")),
     };
-    // With standard output closed there is nobody to tell.
+    // Ignored: standard output may be closed.
     drop(writeln!(io::stdout().lock(), "{text}"));
     code
 }

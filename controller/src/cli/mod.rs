@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! Touches: arguments, standard output and standard error. What a command does is elsewhere.
+//! Touches: arguments, standard output and standard error. The commands are implemented in other modules.
 
 mod agents;
 pub(crate) mod explain;
@@ -19,14 +19,15 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Everything worked; there may have been warnings.
+/// Everything worked, possibly with warnings.
 const OK: u8 = 0;
-/// Something was left out, or stopped working.
+/// Something was left out, or a running part failed.
 const INCOMPLETE: u8 = 1;
-/// Nothing could be done: wrong usage, or no input.
+/// Nothing was done: wrong usage, or no input.
 const UNUSABLE: u8 = 2;
 
-/// Plans what every node of a cluster must program so that Services work, and streams it there.
+/// Plans the virtual servers and rules that each node of a cluster needs for Services, and streams the plans to
+/// agents.
 #[derive(Debug, Parser)]
 #[command(name = "portolan-controller", version)]
 struct Arguments {
@@ -36,26 +37,27 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Prints one node's plan, made from manifests: no cluster and no network needed. With --diff,
-    /// --without-zone or --without-node: what would change, by Service and by nodes.
+    /// Prints one node's plan made from manifests, without a cluster or network. With --diff, --without-zone or
+    /// --without-node: prints what would change, by Service and by node.
     ///
-    /// Ends with 0 when everything was planned (warnings may have been printed), 1 when objects
-    /// were left out and the rest was planned, 2 when there is no plan.
+    /// Exit codes: 0 if everything was planned (possibly with warnings), 1 if objects were left out, 2 if there is no
+    /// plan.
     Plan(plan::PlanArguments),
-    /// Tells why a client on a node is, or is not, served by some endpoint of a Service.
+    /// Explains why a client on a node is, or is not, served by each endpoint of a Service.
     ///
-    /// Made from manifests, as `plan` is, and with the same exit codes: also 0 for a Service that is
-    /// not served, because that is the answer.
+    /// Works on manifests and has the exit codes of `plan`. A Service that is not served is a valid answer: exit code
+    /// 0.
     Explain(explain::ExplainArguments),
-    /// What the chart's Jobs and its test run: whether something is done on each node, whether an installation works.
+    /// Checks run by the chart's Jobs and by its test: whether a step is done on each node, whether an installation
+    /// works.
     Installation(installation::InstallationArguments),
     /// Plans all nodes of a cluster, follows changes, and streams the plans to agents.
     ///
-    /// Reads the cluster that its service account or kubeconfig leads to; with --manifests, files instead.
+    /// Watches the cluster of its service account or kubeconfig. With --manifests, reads files instead.
     Run(Box<run::RunArguments>),
 }
 
-/// Runs the program; the result is its exit code.
+/// Runs the program and returns its exit code.
 pub fn run() -> ExitCode {
     let code = match Arguments::try_parse() {
         Ok(Arguments {
@@ -71,7 +73,7 @@ pub fn run() -> ExitCode {
             command: Command::Run(arguments),
         }) => run::run(*arguments),
         Err(error) => {
-            // With a closed terminal there is nobody left to tell.
+            // Ignored: the terminal may be closed.
             drop(error.print());
             u8::try_from(error.exit_code()).unwrap_or(UNUSABLE)
         }

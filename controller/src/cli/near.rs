@@ -1,11 +1,11 @@
-//! Names that somebody may have meant.
+//! Suggestions for mistyped names.
 
-/// How many of them are shown.
+/// Maximum number of suggestions.
 const SHOWN: usize = 5;
 
-/// Of the known names those that are like this one, the nearest first, at most five.
+/// The known names most similar to `name`, nearest first; at most five.
 pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<String> {
-    // A third of the letters may be wrong, but not so many that anything would do.
+    // A third of the letters may differ, but at most four: otherwise any name would match.
     let most = (name.chars().count() / 3).clamp(1, 4);
     let distances = known.map(|other| (distance(name, other), other));
     let mut alike: Vec<_> = distances
@@ -16,7 +16,7 @@ pub(super) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Vec<
     names.map(|(_, other)| other.to_owned()).collect()
 }
 
-/// How many letters have to be put in, taken out or replaced to come from one text to the other.
+/// Levenshtein distance: the number of letters inserted, deleted or replaced to turn one text into the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

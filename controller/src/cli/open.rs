@@ -1,4 +1,4 @@
-//! Opens the socket that agents come to, by what was asked for.
+//! Opens the socket for agents as configured.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::serve::{Entrance, Listen, Listener};
 use crate::tls::{Keeper, Presented, Spoken, server_config};
 use crate::trust::{ApiReviewer, Gate, Tokens};
 
-/// The socket, where it is, and what has to be done for it as long as it is open.
+/// The open socket, its address, and the task that maintains its certificate.
 pub(super) struct Opened {
     pub(super) listener: Listener,
     pub(super) listen: Listen,
     pub(super) keeping: BoxFuture<'static, ()>,
-    /// How pages are shown to whoever speaks TLS.
+    /// TLS configuration of the admin pages; `None` without TLS.
     pub(super) pages: Option<Arc<ServerConfig>>,
 }
 
-/// Opens it. Without an API server there is no client.
+/// Opens the socket. `client` is `None` without an API server.
 pub(super) async fn open(
     listen: Listen,
     security: Security,

@@ -8,16 +8,16 @@ use portolan_planner::Planner;
 
 use super::what_if::{self, WhatIfArguments};
 use super::{INCOMPLETE, OK, UNUSABLE};
-use crate::manifests::{Found, Manifests, Problem, Severity, Source, shown};
+use crate::manifests::{Manifests, Problem, Severity, Source, shown};
 use crate::output::text::counted;
 use crate::output::{Format, OutputError, plan_document, render};
+use portolan_planner::model::Object;
 
-/// Where manifests are read from.
+/// The sources of manifests.
 #[derive(Debug, Args)]
 pub(super) struct ManifestArguments {
-    /// A folder with YAML or JSON, also in folders in it, a file, or - for standard input. Nodes, Services,
-    /// EndpointSlices, ServiceCIDRs and the ProxyConfig are read, also from lists; other kinds are passed over. May be
-    /// repeated.
+    /// Directory (read recursively), YAML or JSON file, or - for standard input. Nodes, Services, EndpointSlices,
+    /// ServiceCIDRs and the ProxyConfig are read, also from lists; other kinds are skipped. May be repeated.
     #[arg(
         long = "manifests",
         value_name = "DIR|FILE|-",
@@ -28,19 +28,19 @@ pub(super) struct ManifestArguments {
 }
 
 impl ManifestArguments {
-    /// How many of them are standard input, which can be read only once.
+    /// How many sources are standard input, which can be read only once.
     pub(super) fn readers_of_stdin(&self) -> usize {
         self.sources.iter().filter(|from| *from == "-").count()
     }
 
-    /// Reads them and tells what is wrong in them.
+    /// Reads the manifests and reports their problems.
     ///
     /// # Errors
-    /// The exit code where nothing can be made of them.
+    /// The exit code if nothing can be planned.
     pub(super) fn read(&self) -> Result<Manifests, u8> {
         if self.readers_of_stdin() > 1 {
             let message = "error: --manifests: only one of them can be standard input";
-            return Err(say(UNUSABLE, message));
+            return Err(report(UNUSABLE, message));
         }
         let from: Vec<_> = self.sources.iter().map(String::as_str).collect();
         read(&from)
@@ -51,7 +51,7 @@ impl ManifestArguments {
 pub(super) struct PlanArguments {
     #[command(flatten)]
     pub(super) manifests: ManifestArguments,
-    /// The node whose plan is printed. What would change is told of the whole cluster without it.
+    /// Node whose plan is printed. For changes it is optional; default: the whole cluster.
     #[arg(
         long,
         value_name = "NAME",
@@ -61,7 +61,7 @@ pub(super) struct PlanArguments {
     pub(super) node: Option<String>,
     #[command(flatten)]
     pub(super) what_if: WhatIfArguments,
-    /// How the answer is written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub(super) output: Format,
 }
@@ -79,50 +79,50 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
     let node = arguments.node.as_deref().unwrap_or_default();
     match plan_document(&planner, node) {
         Some(document) => print_plan(&document, arguments.output, &manifests),
-        None => say(UNUSABLE, &unknown_node(node, &manifests)),
+        None => report(UNUSABLE, &unknown_node(node, &manifests)),
     }
 }
 
-/// Prints a plan; gives the exit code.
+/// Prints a plan and returns the exit code.
 pub(crate) fn print_plan(document: &PlanDocument, output: Format, from: &Manifests) -> u8 {
     let colour = io::stdout().is_terminal();
     match show(render(document, output, colour), "the plan") {
         Ok(()) => summary([from]),
-        Err(error) => say(INCOMPLETE, &error),
+        Err(error) => report(INCOMPLETE, &error),
     }
 }
 
-/// Reads manifests and tells what is wrong in them.
+/// Reads manifests and reports their problems.
 ///
 /// # Errors
-/// The exit code where nothing can be made of them.
+/// The exit code if nothing can be planned.
 pub(super) fn read(from: &[&str]) -> Result<Manifests, u8> {
     let mut manifests = Manifests::default();
     for source in from {
         if let Err(error) = Source::from(*source).read_into(&mut manifests) {
-            return Err(say(UNUSABLE, &format!("error: {error}")));
+            return Err(report(UNUSABLE, &format!("error: {error}")));
         }
     }
-    tell(&manifests);
+    report_problems(&manifests);
     if manifests.objects.is_empty() {
         let message = "error: no object could be read, so there is no plan";
-        return Err(say(UNUSABLE, message));
+        return Err(report(UNUSABLE, message));
     }
     Ok(manifests)
 }
 
-/// Tells what is wrong in them.
-pub(crate) fn tell(manifests: &Manifests) {
+/// Reports the problems of manifests on standard error.
+pub(crate) fn report_problems(manifests: &Manifests) {
     for problem in &manifests.problems {
-        say(OK, &spoken(problem));
+        report(OK, &spoken(problem));
     }
     let notes = [passed_over(manifests), without_cluster_ip(manifests)];
     for note in notes.into_iter().flatten() {
-        say(OK, &note);
+        report(OK, &note);
     }
 }
 
-/// What other kinds there are, in one line.
+/// A note that counts the objects of other kinds.
 fn passed_over(manifests: &Manifests) -> Option<String> {
     let kinds = &manifests.others;
     let mut counts: Vec<_> = kinds.iter().map(|(kind, count)| (*count, kind)).collect();
@@ -142,19 +142,19 @@ fn passed_over(manifests: &Manifests) -> Option<String> {
     let of = counted(kinds.len(), "other kind");
     (all > 0).then(|| {
         format!(
-            "note: {} of {of} passed over: {first}{hint}",
+            "note: {} of {of} skipped: {first}{hint}",
             counted(all, "object")
         )
     })
 }
 
-/// Services that nobody can reach, because only an API server gives them addresses.
+/// A note on Services without a cluster IP. Only an API server allocates one, so manifests may lack it.
 fn without_cluster_ip(manifests: &Manifests) -> Option<String> {
     let services = manifests
         .objects
         .values()
         .filter_map(|found| match &**found {
-            Found::Service(service) => Some(service),
+            Object::Service(service) => Some(service),
             _ => None,
         });
     let without = services
@@ -171,7 +171,7 @@ fn without_cluster_ip(manifests: &Manifests) -> Option<String> {
     })
 }
 
-/// Everything in the manifests, planned.
+/// A planner with all objects of the manifests.
 pub(crate) fn planner(manifests: &Manifests) -> Planner {
     let mut planner = Planner::default();
     planner.apply(manifests.objects.values().map(|found| found.present()));
@@ -181,11 +181,11 @@ pub(crate) fn planner(manifests: &Manifests) -> Planner {
 /// Prints an answer on standard output.
 ///
 /// # Errors
-/// What to tell when it cannot be written.
+/// The message to report if the answer cannot be written.
 pub(crate) fn show(rendered: Result<String, OutputError>, what: &str) -> Result<(), String> {
     let text = rendered.map_err(|error| format!("error: {error}"))?;
     match print(&text) {
-        // The reader has seen enough.
+        // The reader closed the pipe early, like `head`.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(format!("error: write {what}: {error}"))
         }
@@ -197,7 +197,7 @@ fn spoken(problem: &Problem) -> String {
     match problem.severity {
         Severity::Warning => format!("warning: {problem}"),
         Severity::LeftOut => format!("error: {problem} (the object is left out)"),
-        Severity::Unreadable => format!("error: {problem} (nothing of it is planned)"),
+        Severity::Unreadable => format!("error: {problem} (nothing in it is planned)"),
     }
 }
 
@@ -207,7 +207,7 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// Tells what was left out; gives the exit code.
+/// Reports what was left out and returns the exit code.
 pub(crate) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) -> u8 {
     let (mut objects, mut unreadable) = (0, 0);
     for manifests in manifests {
@@ -222,25 +222,24 @@ pub(crate) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) ->
         1 => Some("1 object left out".to_owned()),
         count => Some(format!("{count} objects left out")),
     };
-    let broken =
-        (unreadable > 0).then(|| format!("{unreadable} of the documents or files not readable"));
+    let broken = (unreadable > 0).then(|| format!("{unreadable} unreadable documents or files"));
     let what: Vec<_> = left_out.into_iter().chain(broken).collect();
-    say(
+    report(
         INCOMPLETE,
         &format!("error: the plan is incomplete: {}", what.join(", ")),
     )
 }
 
-/// How many names are shown to somebody who may have mistyped one.
+/// Maximum number of known names in an error about an unknown one.
 const SHOWN: usize = 10;
 
-/// The nodes that there are instead.
+/// The error for an unknown node; it lists the known ones.
 pub(crate) fn unknown_node(name: &str, manifests: &Manifests) -> String {
     let nodes = manifests
         .objects
         .values()
         .filter_map(|found| match &**found {
-            Found::Node(node) => Some(&*node.name),
+            Object::Node(node) => Some(&*node.name),
             _ => None,
         });
     let nodes: Vec<_> = nodes.collect();
@@ -254,20 +253,20 @@ pub(crate) fn unknown_node(name: &str, manifests: &Manifests) -> String {
     )
 }
 
-/// How many names there are, and the first of them.
+/// The number of names, and the first of them.
 pub(super) fn known(names: &[&str]) -> String {
     format!("there are {}: {}", names.len(), first(names))
 }
 
-/// The first of some names.
+/// The first few names.
 fn first(names: &[&str]) -> String {
     let more = if names.len() > SHOWN { ", …" } else { "" };
     names[..names.len().min(SHOWN)].join(", ") + more
 }
 
-/// Tells on standard error; gives the exit code back.
-pub(crate) fn say(code: u8, text: &str) -> u8 {
-    // With standard error closed there is nobody to tell.
+/// Writes to standard error and returns `code`.
+pub(crate) fn report(code: u8, text: &str) -> u8 {
+    // Ignored: standard error may be closed.
     drop(writeln!(io::stderr().lock(), "{text}"));
     code
 }

@@ -1,4 +1,4 @@
-//! `portolan-controller run`: where engine, store and server meet.
+//! `portolan-controller run`: connects engine, store and server.
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -30,33 +30,33 @@ use crate::metrics::{Counters, Metrics};
 use crate::serve::{Listen, serve};
 use crate::store::Store;
 
-/// How long streams may take to end once the program was asked to.
+/// How long streams may take to end after a signal.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
-    /// A folder with YAML or JSON, or a file: Nodes, Services, EndpointSlices, ServiceCIDRs and
-    /// the ProxyConfig. It is read again when it changes. Without it a cluster is watched.
+    /// Directory or file with YAML or JSON: Nodes, Services, EndpointSlices, ServiceCIDRs and the ProxyConfig. Read
+    /// again when it changes. Default: watch a cluster.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_MANIFESTS", conflicts_with_all = ["kubeconfig", "context", "api_server"])]
     manifests: Option<PathBuf>,
-    /// How the API server is reached. Default: KUBECONFIG, ~/.kube/config, or the service account
-    /// of the pod together with --api-server.
+    /// Kubeconfig for the API server. Default: KUBECONFIG, ~/.kube/config, or the service account of the pod together
+    /// with --api-server.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig other than its current one.
+    /// Context of the kubeconfig. Default: its current one.
     #[arg(long, value_name = "NAME", requires = "kubeconfig")]
     context: Option<String>,
-    /// The API server's address, in place of the one found. Never give the address of a Service:
-    /// those work only once agents have their plans.
+    /// Address of the API server; overrides the kubeconfig's. Never give the address of a Service: it works only once
+    /// agents have their plans.
     #[arg(long, value_name = "URL", env = "PORTOLAN_API_SERVER")]
     api_server: Option<String>,
-    /// Where agents connect: unix:PATH or IP:PORT; port 0 takes a free one.
+    /// Listen address for agents: unix:PATH or IP:PORT. Port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS", env = "PORTOLAN_LISTEN")]
     listen: String,
     #[command(flatten)]
     trust: TrustArguments,
-    /// Where /healthz, /readyz and /metrics are, for whoever speaks HTTP; with TLS, or over loopback,
-    /// /convergence too, for users that the API server knows. Port 0 takes a free one.
+    /// Listen address of /healthz, /readyz and /metrics (plain HTTP or TLS). With TLS or over loopback it also serves
+    /// /convergence, to users authenticated by the API server. Port 0 picks a free one.
     #[arg(
         long,
         value_name = "IP:PORT",
@@ -64,11 +64,11 @@ pub(super) struct RunArguments {
         default_value = "127.0.0.1:10271"
     )]
     admin: SocketAddr,
-    /// Write every node's plan into this folder, as NODE.json.
+    /// Directory to which every node's plan is written as NODE.json.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_PLANS_DIR")]
     plans_dir: Option<PathBuf>,
-    /// With several controllers: the Lease NAMESPACE/NAME by which they agree who writes ProxyPlans,
-    /// ProxyPlanSlices and the ProxyConfig. All of them plan and serve.
+    /// Lease with which several controllers elect a leader. Only the leader writes ProxyPlans, ProxyPlanSlices and
+    /// the ProxyConfig; all controllers plan and serve.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -76,8 +76,7 @@ pub(super) struct RunArguments {
         conflicts_with = "manifests"
     )]
     lease: Option<LeaseName>,
-    /// What this controller calls itself in the Lease; no other one may have the name. Default: the
-    /// host's name and a number.
+    /// Unique name of this controller in the Lease. Default: the host name and a number.
     #[arg(long, value_name = "NAME", env = "PORTOLAN_NAME", requires = "lease")]
     name: Option<String>,
     #[command(flatten)]
@@ -99,10 +98,10 @@ impl RunArguments {
     }
 }
 
-/// Runs until it is asked to end.
+/// Runs until a signal ends the program.
 pub(super) fn run(arguments: RunArguments) -> u8 {
-    let tell = |code, error: &dyn std::fmt::Display| {
-        // With standard error closed there is nobody to tell.
+    let fail = |code, error: &dyn std::fmt::Display| {
+        // Ignored: standard error may be closed.
         drop(writeln!(io::stderr().lock(), "error: {error}"));
         code
     };
@@ -122,11 +121,11 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
     let lease = lease.map(|lease| (lease, name.unwrap_or_else(lease::own_name)));
     let config = match Config::new(asked) {
         Ok(config) => config,
-        Err(error) => return tell(UNUSABLE, &error),
+        Err(error) => return fail(UNUSABLE, &error),
     };
     let telemetry = match arguments.telemetry.start() {
         Ok(telemetry) => telemetry,
-        Err(error) => return tell(UNUSABLE, &error),
+        Err(error) => return fail(UNUSABLE, &error),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -136,7 +135,7 @@ pub(super) fn run(arguments: RunArguments) -> u8 {
         .and_then(|rt| rt.block_on(follow(config, lease, telemetry)));
     match ended {
         Ok(()) => OK,
-        Err(error) => tell(INCOMPLETE, &format!("{error:#}")),
+        Err(error) => fail(INCOMPLETE, &format!("{error:#}")),
     }
 }
 
@@ -145,7 +144,7 @@ async fn follow(
     lease: Option<(LeaseName, String)>,
     telemetry: Telemetry,
 ) -> anyhow::Result<()> {
-    // The handlers stand before anything is there that would have to be cleaned up.
+    // Install the handlers before anything exists that would need cleanup.
     let terminate = signal(SignalKind::terminate()).context("handle SIGTERM")?;
     let interrupt = signal(SignalKind::interrupt()).context("handle SIGINT")?;
     let source = config.source.to_string();
@@ -194,17 +193,18 @@ async fn follow(
     let served = serve(listener.noting(changes), store, board, ended);
     let result = tokio::select! {
         result = served => result.context("serve plans"),
-        // Streams of agents never end by themselves; they connect again elsewhere.
+        // Agent streams do not end on their own, so the server is not awaited; agents reconnect to another
+        // controller.
         () = signalled(terminate, interrupt, end) => Ok(()),
-        // Stale plans that look fresh are worse than none: whoever runs this starts it again.
+        // Stale plans that look fresh are worse than none, so exit; the supervisor restarts the controller.
         broken = following.broken() => Err(broken),
-        // Neither ends by itself.
+        // Neither ends on its own.
         () = pages => Ok(()),
         () = keeping => Ok(()),
     };
     following.end().await?;
     if let Listen::Unix(path) = listen {
-        // The server takes it away itself unless a stream held it up.
+        // The server removes it on its own unless a stream delayed it.
         drop(std::fs::remove_file(path));
     }
     result
@@ -214,7 +214,7 @@ fn own_name(lease: Option<&(LeaseName, String)>) -> String {
     lease.map_or_else(lease::own_name, |(_, name)| name.clone())
 }
 
-/// Begins to follow changes, and puts together all that is counted.
+/// Starts following changes and collects all metrics.
 fn observe(
     telemetry: Telemetry,
     counters: &Counters,
@@ -229,7 +229,7 @@ fn observe(
     metrics
 }
 
-/// Waits until somebody ends the program, and lets streams end first.
+/// Waits for a signal, then gives streams time to end.
 async fn signalled(mut terminate: Signal, mut interrupt: Signal, end: oneshot::Sender<()>) {
     let signal = tokio::select! {
         _ = terminate.recv() => "SIGTERM",
@@ -240,7 +240,7 @@ async fn signalled(mut terminate: Signal, mut interrupt: Signal, end: oneshot::S
     tokio::time::sleep(GRACE).await;
 }
 
-/// The port that agents connect to, if it is one: 0 has become a real one.
+/// The port for agents, if it is TCP; the listener has replaced port 0 by a real one.
 fn port(listen: &Listen) -> Option<u16> {
     match listen {
         Listen::Tcp(address) => Some(address.port()),

@@ -1,4 +1,4 @@
-//! What the program tells of itself: flags of `run` about logs and traces, and what they switch on.
+//! Flags of `run` about logs and traces, and their setup.
 
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use crate::store::Store;
 
 #[derive(Debug, Args)]
 pub(super) struct TelemetryArguments {
-    /// What is logged: error, warn, info, debug, or a filter like portolan_controller=debug.
+    /// Log filter: error, warn, info, debug, or a directive like portolan_controller=debug.
     #[arg(
         long,
         value_name = "FILTER",
@@ -25,12 +25,20 @@ pub(super) struct TelemetryArguments {
         env = "PORTOLAN_LOG"
     )]
     log: String,
-    /// Where traces of changes go: a collector, or Jaeger, that takes OTLP over gRPC, like
-    /// http://127.0.0.1:4317. Agents are in them and send none themselves.
+    /// Format of log lines.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "PORTOLAN_LOG_FORMAT"
+    )]
+    log_format: LogFormat,
+    /// OTLP/gRPC endpoint for traces of changes (a collector or Jaeger), like http://127.0.0.1:4317. Traces cover the
+    /// agents, which export nothing themselves.
     #[arg(long, value_name = "URL", env = "PORTOLAN_TRACES")]
     traces: Option<String>,
-    /// The share of all traces that is kept, 0 to 1. Slow changes and those that fail are kept anyhow, up
-    /// to 60 a minute.
+    /// Sampling ratio of traces, 0 to 1. Slow and failed changes are always kept, up to 60 per minute.
     #[arg(
         long,
         value_name = "SHARE",
@@ -39,7 +47,7 @@ pub(super) struct TelemetryArguments {
         value_parser = share
     )]
     traces_share: f64,
-    /// From when on a change is slow: from what triggered it in the cluster to the last node.
+    /// Latency from which a change counts as slow, from its trigger in the cluster to the last node.
     #[arg(
         long,
         value_name = "DURATION",
@@ -49,7 +57,16 @@ pub(super) struct TelemetryArguments {
     traces_slow: Period,
 }
 
-/// What is told of, and to whom.
+/// Formats of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line, for log collectors.
+    Json,
+}
+
+/// Senders and settings of telemetry.
 #[derive(Debug)]
 pub(super) struct Telemetry {
     pub(super) changes: Changes,
@@ -59,10 +76,10 @@ pub(super) struct Telemetry {
 }
 
 impl TelemetryArguments {
-    /// Switches logs on, and what makes traces.
+    /// Sets up logs and traces.
     ///
     /// # Errors
-    /// The flag, what is wrong with it, and what to write.
+    /// Names the flag, the problem and the expected form.
     pub(super) fn start(self) -> Result<Telemetry, String> {
         let filter = EnvFilter::try_new(&self.log)
             .map_err(|error| format!("--log {:?}: {error}", self.log))?;
@@ -71,14 +88,16 @@ impl TelemetryArguments {
         let endpoint = endpoint.map_err(|error| format!("--traces: {error}"))?;
         let figures: Arc<Figures> = Arc::default();
         let (changes, notes) = Changes::new(figures.clone(), endpoint.is_some());
-        // Parts of changes are no lines of the log, nor a prefix of them.
+        // Spans of changes are neither log lines nor prefixes of them.
         let no_parts = filter_fn(|of| !(of.is_span() && of.target() == SPANS));
-        let log = tracing_subscriber::fmt::layer()
-            .with_writer(io::stderr)
-            .with_ansi(io::stderr().is_terminal())
-            .with_filter(filter.and(no_parts));
-        // Not a layer that is `None`: with one, what no layer wants is asked about every time, and spans of
-        // HTTP/2 are made for nobody, several for each message.
+        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+        let lines = match self.log_format {
+            LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        let log = lines.with_filter(filter.and(no_parts));
+        // Not `Some` or `None` layers: with a `None` layer, callsites that no layer wants are evaluated each time,
+        // and HTTP/2 creates several useless spans per message.
         let mut layers = vec![log.boxed()];
         if endpoint.is_some() {
             layers.push(changes::layer(changes.clone()).boxed());
@@ -95,14 +114,14 @@ impl TelemetryArguments {
 }
 
 impl Telemetry {
-    /// Follows changes from now on, as the controller of this name. For within the runtime.
+    /// Starts following changes under this controller's name. Must be called within the runtime.
     pub(super) fn follow(self, board: Arc<Board>, store: Arc<Store>, own_name: &str) {
         let task = Task::new(self.notes, board, store, self.figures);
         let task = match self.traces {
             Some((endpoint, sampling)) => task.tracing(endpoint, sampling, own_name),
             None => task,
         };
-        // Ends with the last who notes anything.
+        // Ends when the last sender of notes is dropped.
         drop(tokio::spawn(task.run()));
     }
 }

@@ -15,8 +15,8 @@ pub(super) struct TrustArguments {
     /// Serve without TLS, on loopback or a Unix socket only.
     #[arg(long, env = "PORTOLAN_INSECURE", value_parser = BoolishValueParser::new())]
     pub(super) insecure: bool,
-    /// The certificate that agents are shown, and those that lead to its authority, as PEM. Agents want
-    /// it for the name that their --controller-name says. Both files are followed.
+    /// Server certificate with its intermediate chain, PEM. Must be valid for the agents' --controller-name. Both
+    /// files are reloaded when they change.
     #[arg(
         long,
         value_name = "FILE",
@@ -24,7 +24,7 @@ pub(super) struct TrustArguments {
         requires = "tls_key"
     )]
     tls_cert: Option<PathBuf>,
-    /// Its key.
+    /// Private key of the server certificate, PEM.
     #[arg(
         long,
         value_name = "FILE",
@@ -32,8 +32,7 @@ pub(super) struct TrustArguments {
         requires = "tls_cert"
     )]
     tls_key: Option<PathBuf>,
-    /// A Secret in which the controller keeps an authority and a certificate of its own, made if it is not
-    /// there and renewed in time. For all replicas together.
+    /// Secret for a CA and a server certificate that the controllers create, renew and share.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -42,7 +41,7 @@ pub(super) struct TrustArguments {
         conflicts_with = "tls_cert"
     )]
     tls_secret: Option<Named>,
-    /// A ConfigMap in which agents find whom to believe, as ca.crt.
+    /// ConfigMap from which agents read the CA bundle, as ca.crt.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -50,7 +49,7 @@ pub(super) struct TrustArguments {
         requires = "tls_secret"
     )]
     ca_configmap: Option<Named>,
-    /// The name that a certificate of its own is for; the agents' --controller-name.
+    /// Name in the controllers' own certificate; the agents' --controller-name.
     #[arg(
         long,
         value_name = "NAME",
@@ -58,7 +57,7 @@ pub(super) struct TrustArguments {
         default_value = "portolan-controller"
     )]
     controller_name: String,
-    /// Whom agents' tokens have to be meant for.
+    /// Expected audience of agents' tokens.
     #[arg(
         long,
         value_name = "NAME",
@@ -66,7 +65,7 @@ pub(super) struct TrustArguments {
         default_value = "portolan-controller"
     )]
     token_audience: String,
-    /// The service account of agents.
+    /// Service account of agents.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -74,8 +73,8 @@ pub(super) struct TrustArguments {
         default_value = "portolan/portolan-agent"
     )]
     agent_service_account: Named,
-    /// How long a stream goes on, in seconds, until its token is reviewed again: so long or up to half
-    /// as long again. A stream whose pod was deleted, or whose token has expired, ends then.
+    /// Interval between token reviews of an open stream in seconds, plus up to 50 % jitter. A stream whose pod was
+    /// deleted or whose token has expired is then closed.
     #[arg(
         long,
         value_name = "SECONDS",

@@ -7,7 +7,7 @@ use clap::Args;
 use portolan_planner::compare::{Difference, Lost, Plans, Unknown};
 use portolan_planner::model::Event;
 
-use super::plan::{PlanArguments, known, planner, read, say, show, summary, unknown_node};
+use super::plan::{PlanArguments, known, planner, read, report, show, summary, unknown_node};
 use super::{INCOMPLETE, UNUSABLE};
 use crate::manifests::Manifests;
 use crate::output::Format;
@@ -15,19 +15,19 @@ use crate::output::difference::{Question, document, render};
 
 #[derive(Debug, Args)]
 pub(super) struct WhatIfArguments {
-    /// What would change with these manifests instead: a folder, a file, or - for standard input.
+    /// Show what would change with these manifests: a directory, a file, or - for standard input.
     #[arg(long, value_name = "DIR|FILE|-")]
     diff: Option<String>,
-    /// What would change without this zone: its nodes and the endpoints in it. May be repeated.
+    /// Show what would change without this zone: its nodes and the endpoints in it. May be repeated.
     #[arg(long, value_name = "ZONE")]
     without_zone: Vec<Arc<str>>,
-    /// What would change without this node and the endpoints on it. May be repeated.
+    /// Show what would change without this node and the endpoints on it. May be repeated.
     #[arg(long, value_name = "NAME")]
     without_node: Vec<Arc<str>>,
 }
 
 impl WhatIfArguments {
-    /// Whether what would change is asked for, rather than what is.
+    /// Whether a change is asked for, rather than the current plan.
     pub(super) fn is_asked(&self) -> bool {
         self.diff.is_some() || !self.without_zone.is_empty() || !self.without_node.is_empty()
     }
@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
     let diff = wish.diff.as_deref();
     if arguments.manifests.readers_of_stdin() > 0 && diff == Some("-") {
         let message = "error: --manifests and --diff: only one of them can be standard input";
-        return say(UNUSABLE, message);
+        return report(UNUSABLE, message);
     }
     let now = arguments.manifests.read();
     let (now, then) =
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
         };
     let difference = match difference(arguments, &now, then.as_ref()) {
         Ok(difference) => difference,
-        Err(message) => return say(UNUSABLE, &message),
+        Err(message) => return report(UNUSABLE, &message),
     };
     let question = Question {
         diff: wish.diff.clone(),
@@ -65,14 +65,14 @@ pub(super) fn run(arguments: &PlanArguments) -> u8 {
     };
     match print_difference(&question, &difference, arguments.output) {
         Ok(()) => summary(std::iter::once(&now).chain(&then)),
-        Err(error) => say(INCOMPLETE, &error),
+        Err(error) => report(INCOMPLETE, &error),
     }
 }
 
 /// Prints a difference on standard output.
 ///
 /// # Errors
-/// What to tell when it cannot be written.
+/// The message to report if the difference cannot be written.
 pub(crate) fn print_difference(
     question: &Question,
     difference: &Difference,
@@ -83,20 +83,20 @@ pub(crate) fn print_difference(
     show(render(&document, output, colour), "what would change")
 }
 
-/// What would change, or what to say when that cannot be told.
+/// What would change, or the message to report if that cannot be computed.
 fn difference(
     arguments: &PlanArguments,
     now: &Manifests,
     then: Option<&Manifests>,
 ) -> Result<Difference, String> {
-    // One planner goes on: it plans again only what differs, and what does not is one value.
+    // One planner for both states: it replans only what differs, and unchanged entries share one value.
     let mut planner = planner(now);
     let before = Plans::from(&planner);
     if let Some(then) = then {
         planner.apply(changes(now, then));
     }
     let lost = arguments.what_if.lost().events(planner.model());
-    planner.apply(lost.map_err(|unknown| nobody(&unknown))?);
+    planner.apply(lost.map_err(|unknown| unknown_place(&unknown))?);
     let after = Plans::from(&planner);
     match arguments.node.as_deref() {
         None => Ok(Difference::between(&before, &after)),
@@ -107,7 +107,7 @@ fn difference(
     }
 }
 
-/// The events that lead from some manifests to others.
+/// The events that turn the old manifests into the new ones.
 fn changes<'a>(old: &'a Manifests, new: &'a Manifests) -> impl Iterator<Item = Event> + 'a {
     let differs = |(id, _): &(&_, &_)| old.objects.get(*id) != new.objects.get(*id);
     let present = new.objects.iter().filter(differs);
@@ -119,7 +119,7 @@ fn changes<'a>(old: &'a Manifests, new: &'a Manifests) -> impl Iterator<Item = E
     present.map(|(_, found)| found.present()).chain(gone)
 }
 
-fn nobody(unknown: &Unknown) -> String {
+fn unknown_place(unknown: &Unknown) -> String {
     let Unknown {
         kind,
         name,

@@ -82,10 +82,11 @@ mod tests {
 
     use portolan_plan::{NodeEntry, ServiceId};
     use portolan_planner::Update;
+    use portolan_planner::model::Kind;
 
     use super::*;
     use crate::board::Acked;
-    use crate::watch::{Kind, Mark};
+    use crate::watch::Mark;
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

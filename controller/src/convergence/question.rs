@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use portolan_plan::ServiceId;
+use portolan_planner::model::Kind;
 use thiserror::Error;
-
-use crate::watch::Kind;
 
 /// The longest query that is read, in bytes.
 const LONGEST: usize = 1024;

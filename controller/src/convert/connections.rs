@@ -1,4 +1,4 @@
-//! Limits and times of connection tracking (S-178, S-179).
+//! Limits and timeouts of connection tracking (S-178, S-179).
 
 use portolan_crds::{ConntrackSpec, SettingsSpec};
 use portolan_plan::Period;
@@ -10,13 +10,13 @@ use crate::from_kube::FieldError;
 /// A second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// Where a number of connections stands.
+/// The field of a number of connections.
 type Count = fn(&mut ConntrackSpec) -> &mut Option<u32>;
-/// Where a time of connection tracking stands.
+/// The field of a timeout of connection tracking.
 type Time = fn(&mut ConntrackSpec) -> &mut Option<String>;
 
 impl Translation {
-    /// A time that the kernel counts in whole seconds; kube-proxy cuts off the rest.
+    /// A duration that the kernel counts in whole seconds; kube-proxy truncates it.
     pub(super) fn seconds(&mut self, field: &str) -> Result<Given<Period>, FieldError> {
         self.fields
             .time(field)?
@@ -29,7 +29,7 @@ impl Translation {
             })
     }
 
-    /// Limits and times of connection tracking.
+    /// Converts limits and timeouts of connection tracking.
     pub(super) fn connections(&mut self) -> Result<(), FieldError> {
         let counts: [(&str, u32, Count); 2] = [
             ("maxPerCore", 32_768, |spec| &mut spec.max_per_core),

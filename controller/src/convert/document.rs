@@ -1,4 +1,4 @@
-//! Where in a file the configuration is: by itself, in a ConfigMap, or in a list.
+//! Finds the configuration in a file: by itself, in a ConfigMap, or in a list.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::ConvertError;
 use crate::manifests::Place;
 use crate::manifests::documents;
 
-/// The kind and version that are read.
+/// The supported kind and version.
 const KIND: &str = "KubeProxyConfiguration";
 const VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 
@@ -17,17 +17,17 @@ pub(super) struct Located {
     pub(super) fields: Map<String, Value>,
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Default)]
 struct Contents {
     configurations: Vec<Located>,
-    /// Parts that could not be read.
+    /// Unreadable parts.
     broken: Vec<ConvertError>,
-    /// Everything else, like `Service shop/cart`.
+    /// All other objects, like `Service shop/cart`.
     others: Vec<String>,
 }
 
-/// The one configuration of a file.
+/// The only configuration in a file.
 pub(super) fn locate(name: &str, text: &str) -> Result<Located, ConvertError> {
     let mut contents = Contents::default();
     for document in documents::split(text) {
@@ -88,7 +88,7 @@ fn wrong_version(version: &str) -> String {
         "" => format!("apiVersion: missing; write `apiVersion: {VERSION}` above the fields"),
         version => format!(
             "apiVersion: {version:?} is not {VERSION}, the only one that kube-proxy has had so far; check the spelling, or \
-             have the kube-proxy that reads this file write it anew: `kube-proxy --config FILE --write-config-to FILE2`"
+             let the kube-proxy that reads this file rewrite it: `kube-proxy --config FILE --write-config-to FILE2`"
         ),
     }
 }
@@ -128,7 +128,7 @@ impl Contents {
         }
     }
 
-    /// kubeadm's key is `config.conf`; others have other keys, so the text decides.
+    /// The key is `config.conf` with kubeadm and differs elsewhere, so the content decides.
     fn add_config_map(&mut self, place: &str, fields: &Map<String, Value>) {
         let object = described("ConfigMap", fields);
         let data = fields.get("data").and_then(Value::as_object);
@@ -169,7 +169,7 @@ impl Contents {
     }
 }
 
-/// An object as people call it. Names may be anything.
+/// An object's kind and name, as shown in messages. Names may be anything.
 fn described(kind: &str, fields: &Map<String, Value>) -> String {
     let metadata = |name: &str| {
         let value = fields

@@ -1,4 +1,4 @@
-//! Lengths of time as Go writes them.
+//! Durations in Go's syntax.
 
 /// Units in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
@@ -12,7 +12,7 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Nanoseconds of a text like `1m30s`, `1.5h`, `250ms` or `-5s`; `None` when Go would not read it either.
+/// The nanoseconds of a text like `1m30s`, `1.5h`, `250ms` or `-5s`; `None` if Go rejects it too.
 pub(super) fn nanoseconds(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -38,7 +38,7 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
     Some(if negative { -total } else { total })
 }
 
-/// So many units; digits beyond a nanosecond are cut off.
+/// A number of units in nanoseconds; further digits are truncated.
 fn part(number: &str, length: u64) -> Option<i64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {

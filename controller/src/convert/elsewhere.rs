@@ -1,5 +1,5 @@
-//! Fields that have no place in a ProxyConfig: of other modes and systems, of how kube-proxy itself runs, and
-//! those that nobody knows.
+//! Fields without a place in a ProxyConfig: fields of other modes and systems, of kube-proxy's own process, and
+//! unknown ones.
 
 use portolan_crds::{ExternalIpsSpec, SettingsSpec};
 
@@ -20,10 +20,10 @@ enum Plain {
     Texts,
 }
 
-/// A field, its type and default, and what another value means.
+/// A field, its type and default, and the meaning of another value.
 type Row = (&'static str, Plain, Outcome, &'static str);
 
-/// What kube-proxy reads and a ProxyConfig does not say.
+/// Fields of kube-proxy that a ProxyConfig does not have.
 const ROWS: [Row; 16] = {
     use Outcome::{NoEqual, NotNeeded};
     use Plain::{Flag, Number, Text, Time, Whole};
@@ -34,8 +34,8 @@ const ROWS: [Row; 16] = {
             "bindAddressHardFail",
             Flag(false),
             NoEqual,
-            "an agent that cannot listen goes on and tries again: `portolan-agent doctor` and the metric \
-          portolan_closed_ports tell it",
+            "an agent that cannot listen keeps running and retries: `portolan-agent doctor` and the metric \
+          portolan_closed_ports report it",
         ),
         (
             "enableProfiling",
@@ -53,7 +53,7 @@ const ROWS: [Row; 16] = {
             "hostnameOverride",
             Text(""),
             NoEqual,
-            "an agent is told the name of its node: by --node, or by the chart, which takes it from the pod",
+            "agents take the name of their node from --node, which the chart sets from the pod",
         ),
         ("oomScoreAdj", Whole(-999), NoEqual, "agents set -999"),
         ("configSyncPeriod", Time(900_000), NotNeeded, NO_API),
@@ -90,7 +90,7 @@ const ROWS: [Row; 16] = {
     ]
 };
 
-/// Fields of sections that the other modes read.
+/// Fields of sections for other modes.
 const OF_MODES: [(&str, Plain); 18] = {
     use Plain::{Flag, Text, Texts, Time, Whole};
     [
@@ -120,7 +120,7 @@ const WINDOWS: &str = "about Windows, where Portolan does not run: kube-proxy st
 /// The gate of external IPs.
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
 
-/// Gates for what Portolan does without being asked.
+/// Gates for features that Portolan always has.
 const ALWAYS_ON: [&str; 12] = [
     "EndpointSliceProxying",
     "EndpointSliceTerminatingCondition",
@@ -137,7 +137,7 @@ const ALWAYS_ON: [&str; 12] = [
 ];
 
 impl Translation {
-    /// Everything that is left.
+    /// Converts all remaining fields.
     pub(super) fn elsewhere(&mut self) -> Result<(), FieldError> {
         for (field, plain, outcome, note) in ROWS {
             let (given, is_default) = self.plain(field, plain)?;
@@ -168,14 +168,14 @@ impl Translation {
         Ok(())
     }
 
-    /// Notes a field that is there.
+    /// Notes a field if it is set.
     pub(super) fn note_set<T>(&mut self, outcome: Outcome, given: &Given<T>, note: &str) {
         if given.shown.is_some() {
             self.note(outcome, given, note);
         }
     }
 
-    /// A field of this type, and whether kube-proxy does what it does by default.
+    /// A field of this type, and whether it has kube-proxy's default.
     fn plain(&mut self, field: &str, plain: Plain) -> Result<(Given<()>, bool), FieldError> {
         fn compared<T: PartialEq>(given: Given<T>, default: &T) -> (Given<()>, bool) {
             let is_default = given.value.as_ref().is_none_or(|value| value == default);
@@ -228,7 +228,7 @@ impl Translation {
         Ok(())
     }
 
-    /// S-237: kube-proxy of 1.36 and later serves external IPs only with this gate, which is on by default until 1.40.
+    /// S-237: kube-proxy 1.36 and later serves external IPs only with this gate, which is on by default until 1.40.
     fn external_ips(&mut self, given: &Given<bool>, on: bool) {
         if on {
             return self.note(Outcome::Same, given, "");

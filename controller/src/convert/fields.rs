@@ -1,4 +1,4 @@
-//! The fields of the input, each of which is taken once: what nobody took is unknown.
+//! The fields of the input. Each is taken once; the remaining ones are unknown.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const SECTIONS: [&str; 9] = [
     "nftables",
     "winkernel",
 ];
-/// How much of a value is shown.
+/// Maximum length of a shown value.
 const SHOWN: usize = 60;
 
 /// Every value of the input by its path, like `ipvs.scheduler`.
@@ -27,18 +27,18 @@ pub(super) struct Fields {
     leaves: BTreeMap<String, Value>,
 }
 
-/// A field that was asked for.
+/// A field taken from the input.
 #[derive(Debug, Clone)]
 pub(super) struct Given<T> {
     pub(super) field: String,
-    /// As people read it; `None` when it is not there.
+    /// The value as shown; `None` if it is not set.
     pub(super) shown: Option<String>,
-    /// `None` when it is not there, or null or empty, which mean the same to kube-proxy.
+    /// `None` if the field is not set, or null or empty, which kube-proxy treats the same.
     pub(super) value: Option<T>,
 }
 
 impl<T> Given<T> {
-    /// The same, read further.
+    /// The field with its value converted further.
     pub(super) fn and_then<U>(
         self,
         read: impl FnOnce(T) -> Result<Option<U>, String>,
@@ -61,7 +61,7 @@ pub(super) fn wrong(field: &str, problem: impl Into<String>) -> FieldError {
 }
 
 impl Fields {
-    /// Those of a document.
+    /// The fields of a document.
     pub(super) fn new(document: Map<String, Value>) -> Result<Self, FieldError> {
         let mut leaves = BTreeMap::new();
         flatten("", document, &mut leaves);
@@ -78,7 +78,7 @@ impl Fields {
         Ok(Self { leaves })
     }
 
-    /// The paths that were not taken yet and begin so.
+    /// The remaining paths with this prefix.
     pub(super) fn left(&self, prefix: &str) -> Vec<String> {
         let paths = self.leaves.keys();
         let paths = paths.filter(|path| path.starts_with(prefix));
@@ -100,7 +100,7 @@ impl Fields {
         given.and_then(|text| Ok(Some(text).filter(|text| !text.is_empty())))
     }
 
-    /// kube-proxy's reader of YAML takes `yes` and `on` for true, too.
+    /// kube-proxy's YAML parser also reads `yes` and `on` as true.
     pub(super) fn flag(&mut self, field: &str) -> Result<Given<bool>, FieldError> {
         self.typed(field, "true or false", |value| match value {
             Value::Bool(flag) => Some(*flag),
@@ -123,7 +123,7 @@ impl Fields {
         self.typed(field, "a number", Value::as_f64)
     }
 
-    /// A length of time in nanoseconds.
+    /// A duration in nanoseconds.
     pub(super) fn time(&mut self, field: &str) -> Result<Given<u64>, FieldError> {
         let given = self.typed(field, "a length of time like 30s or 1h30m", |value| {
             nanoseconds(value.as_str()?)
@@ -178,11 +178,11 @@ impl Fields {
     }
 }
 
-/// Takes objects apart down to values that are none. An empty one is a value.
+/// Flattens objects down to other values. An empty object is a value.
 fn flatten(prefix: &str, object: Map<String, Value>, leaves: &mut BTreeMap<String, Value>) {
     for (key, value) in object {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_/".contains(c);
-        // A key with a dot in it could be mistaken for a path.
+        // A key with a dot could be confused with a path.
         let path = match (prefix.is_empty(), !key.is_empty() && key.chars().all(plain)) {
             (true, true) => key,
             (false, true) => format!("{prefix}.{key}"),
@@ -197,7 +197,7 @@ fn flatten(prefix: &str, object: Map<String, Value>, leaves: &mut BTreeMap<Strin
     }
 }
 
-/// A value in a line: texts as they are if nothing in them disturbs the line.
+/// A value in a line: texts are quoted only if needed.
 pub(super) fn shown(value: &Value) -> String {
     let text = match value {
         Value::String(text) if text.is_empty() || text.contains(|c: char| c.is_control()) => {

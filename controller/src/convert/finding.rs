@@ -1,25 +1,25 @@
-//! What became of the fields.
+//! The results of a conversion, by field.
 
 use serde::Serialize;
 
-/// What became of a field. The ones that need a look come first.
+/// The result for a field. Results that need attention come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// Portolan does something else with it, or in its place.
+    /// Portolan does something else with it, or instead of it.
     ChangesMeaning,
-    /// Portolan cannot do that.
+    /// Portolan has no equivalent.
     NoEqual,
-    /// No field of KubeProxyConfiguration that is known here.
+    /// Not a known field of KubeProxyConfiguration.
     Unknown,
     /// It is in the ProxyConfig.
     CarriedOver,
-    /// It was not set: the ProxyConfig has kube-proxy's default, because Portolan's is another one.
+    /// It was not set: the ProxyConfig contains kube-proxy's default, since Portolan's differs.
     FilledIn,
-    /// Portolan's default is the same, so the ProxyConfig does not have it.
+    /// Portolan's default is the same, so the ProxyConfig does not contain it.
     Same,
-    /// Without it nothing is other than before: kube-proxy does not read it either, or it is about what nodes
-    /// of Portolan do not do.
+    /// Nothing changes without it: kube-proxy does not read it either, or it concerns something that Portolan does
+    /// not do.
     NotNeeded,
 }
 
@@ -35,23 +35,23 @@ impl Outcome {
         Self::NotNeeded,
     ];
 
-    /// Whether nodes do what they did before.
+    /// Whether nodes behave as before.
     pub fn is_exact(self) -> bool {
         !matches!(self, Self::ChangesMeaning | Self::NoEqual | Self::Unknown)
     }
 }
 
-/// What became of one field.
+/// The result for a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its path in the KubeProxyConfiguration, like `ipvs.scheduler`.
     pub field: String,
-    /// Its value as people read it; nothing when it is not there.
+    /// Its value as shown; `None` if it is not set.
     pub value: Option<String>,
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
-    /// What the ProxyConfig has for it, like `spec.settings.scheduler: lc`.
+    /// The corresponding part of the ProxyConfig, like `spec.settings.scheduler: lc`.
     pub becomes: Option<String>,
-    /// Why, and what to do about it. Empty where there is nothing to say.
+    /// The reason, and what to do about it. May be empty.
     pub note: String,
 }

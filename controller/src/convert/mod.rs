@@ -1,9 +1,8 @@
-//! A configuration of kube-proxy becomes a ProxyConfig, with what became of each field. Pure: text in,
-//! values out.
+//! Converts a kube-proxy configuration to a ProxyConfig, with the result for each field. Pure: text in, values out.
 //!
-//! Where the input says nothing, kube-proxy's own default holds. It is written out where Portolan's is another
-//! one, so that nodes do what they did before. The facts about kube-proxy are those of its types, defaults and
-//! checks in Kubernetes 1.36 and 1.37 (`pkg/proxy/apis/config`).
+//! Fields that are not set have kube-proxy's default. It is written out if Portolan's default differs, so that nodes
+//! behave as before. The facts about kube-proxy are from its types, defaults and validation in Kubernetes 1.36 and
+//! 1.37 (`pkg/proxy/apis/config`).
 
 mod connections;
 mod document;
@@ -39,19 +38,19 @@ pub struct ConvertError {
 /// A configuration that was converted.
 #[derive(Debug, Clone)]
 pub struct Conversion {
-    /// Where it was: file, document, object and key.
+    /// Its place: file, document, object and key.
     pub place: String,
-    /// The way kube-proxy programs nodes: `iptables`, `ipvs` or `nftables`.
+    /// kube-proxy's mode: `iptables`, `ipvs` or `nftables`.
     pub mode: &'static str,
-    /// What nodes get from now on. The controller accepts it.
+    /// The settings for nodes. The controller accepts them.
     pub config: ProxyConfig,
-    /// What became of each field that is set, and of each that is not set and matters, the same kinds together.
+    /// The results for all fields that are set, and for unset fields that matter; grouped by outcome.
     pub findings: Vec<Finding>,
 }
 
 impl Conversion {
-    /// Values of the chart. They are merged with its own, which are stricter about external IPs than a ProxyConfig
-    /// that says nothing.
+    /// Helm values of the chart. They are merged with the chart's own values, which are stricter about external IPs
+    /// than an empty ProxyConfig.
     pub fn values(&self) -> Value {
         let mut spec = self.config.spec.clone();
         let settings = spec.settings.get_or_insert_default();
@@ -61,7 +60,7 @@ impl Conversion {
         json!({"config": {"spec": spec}})
     }
 
-    /// Whether nodes do what they did before.
+    /// Whether nodes behave as before.
     pub fn is_exact(&self) -> bool {
         self.findings
             .iter()
@@ -69,11 +68,10 @@ impl Conversion {
     }
 }
 
-/// Converts the one configuration in the text of a file; `name` is how people call the file.
+/// Converts the only configuration in the text of a file; `name` is shown in messages.
 ///
 /// # Errors
-/// [`ConvertError`] when there is no configuration, or more than one, or one that kube-proxy or Portolan would
-/// refuse.
+/// [`ConvertError`] if there is no configuration, more than one, or one that kube-proxy or Portolan would reject.
 pub fn convert(name: &str, text: &str) -> Result<Conversion, ConvertError> {
     let document::Located { place, fields } = document::locate(name, text)?;
     translate(place.clone(), fields).map_err(|error| ConvertError {
@@ -97,7 +95,7 @@ fn translate(place: String, document: Map<String, Value>) -> Result<Conversion, 
         ..ProxyConfigSpec::default()
     };
     let config = ProxyConfig::new("default", spec);
-    // Whatever the controller would refuse is refused here, and the field named that it came from.
+    // Reject here what the controller would reject, and name the field of the input.
     from_kube::proxy_config(&config).map_err(|error| origin(error, &findings))?;
     Ok(Conversion {
         place,
@@ -107,7 +105,7 @@ fn translate(place: String, document: Map<String, Value>) -> Result<Conversion, 
     })
 }
 
-/// The same error about the field of the input.
+/// The same error for the field of the input.
 fn origin(error: FieldError, findings: &[Finding]) -> FieldError {
     let from = findings.iter().find_map(|finding| {
         let (target, _) = finding.becomes.as_ref()?.split_once(": ")?;

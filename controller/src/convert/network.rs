@@ -1,4 +1,4 @@
-//! Addresses that somebody listens on, and how pods are told from others.
+//! Listen addresses, and the detection of local pods.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ fn not_for_every_node(target: &str, address: IpAddr) -> Option<&'static str> {
 }
 
 impl Translation {
-    /// `bindAddress`, and where health and metrics are.
+    /// Converts `bindAddress` and the addresses of health checks and metrics.
     pub(super) fn addresses(&mut self) -> Result<(), FieldError> {
         let bind = self.fields.text("bindAddress")?.and_then(|text| {
             let problem = || format!("{text:?} is no address; write one like 0.0.0.0 or ::");
@@ -45,7 +45,7 @@ impl Translation {
         } else {
             self.note(Outcome::Same, &bind, "");
         }
-        // The family of this address decides about the defaults of the others (S-146).
+        // The family of this address determines the defaults of the others (S-146).
         let is_ipv6 = bind
             .value
             .is_some_and(|address| address.to_canonical().is_ipv6());
@@ -83,7 +83,7 @@ impl Translation {
         }
         let mut ours = SettingsSpec::written_out();
         let usual = place(&mut ours).clone().unwrap_or_default();
-        // An unspecified address means both families to Portolan, and to kube-proxy if it is that of IPv6.
+        // An unspecified address means both families in Portolan; in kube-proxy only the IPv6 one does.
         let of_spec = usual.bind_address.and_then(|text| text.parse().ok());
         let same =
             |other: IpAddr| other == address || other.is_unspecified() && address.is_unspecified();
@@ -110,7 +110,7 @@ impl Translation {
         Ok(())
     }
 
-    /// Carries the port over, and not the address.
+    /// Converts the port without the address.
     fn listen_everywhere(
         &mut self,
         given: &Given<Listen>,
@@ -129,7 +129,7 @@ impl Translation {
         Ok(())
     }
 
-    /// How packets of a node's own pods are told from others (S-204).
+    /// Converts the detection of packets of a node's own pods (S-204).
     pub(super) fn local_detection(&mut self) -> Result<(), FieldError> {
         let mode = self.fields.text("detectLocalMode")?;
         let ranges = self.fields.text("clusterCIDR")?;
@@ -176,7 +176,7 @@ impl Translation {
             Some(_) => {
                 let shown = mode.shown.as_deref().unwrap_or_default();
                 let problem = format!(
-                    "{shown} is no way to tell pods; write ClusterCIDR, NodeCIDR, BridgeInterface or \
+                    "{shown} is not a known mode; write ClusterCIDR, NodeCIDR, BridgeInterface or \
                      InterfaceNamePrefix"
                 );
                 return Err(wrong(&mode.field, problem));
@@ -218,7 +218,7 @@ impl Translation {
             self.note(
                 Outcome::ChangesMeaning,
                 given,
-                "without it kube-proxy tells no pods from others and masquerades nobody who calls a cluster IP; \
+                "without it kube-proxy cannot recognise pods and masquerades no client of a cluster IP; \
                  Portolan masquerades all but the pods of the node, whose ranges it takes from spec.podCIDRs of \
                  the Node. Where Nodes have none (Calico's and AWS's own addresses), write \
                  spec.settings.localDetection: {mode: InterfaceNamePrefix, prefix: cali} or prefix: eni",
@@ -226,7 +226,7 @@ impl Translation {
             self.note(
                 Outcome::NotNeeded,
                 mode,
-                "it says nothing without clusterCIDR",
+                "it has no effect without clusterCIDR",
             );
             return Ok(());
         };
@@ -263,11 +263,11 @@ impl Translation {
     }
 }
 
-/// An address with a port, or alone for the usual one.
+/// An address with a port, or an address alone for the default port.
 fn listen(text: &str, usual: u16) -> Result<Listen, String> {
     let problem = || {
         format!(
-            "{text:?} is no address with a port from 1 to 65535; write one like 0.0.0.0:{usual} or [::]:{usual}"
+            "{text:?} is not an address with a port from 1 to 65535; write one like 0.0.0.0:{usual} or [::]:{usual}"
         )
     };
     let address = |text: &str| text.parse::<IpAddr>().ok();

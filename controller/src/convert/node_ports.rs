@@ -1,4 +1,4 @@
-//! Where node ports answer (S-32 to S-36, S-234).
+//! Converts the addresses of node ports (S-32 to S-36, S-234).
 
 use ipnet::IpNet;
 use portolan_crds::SettingsSpec;
@@ -20,7 +20,7 @@ impl Translation {
         };
         let texts = given.value.clone().unwrap_or_else(|| vec![default.into()]);
         let mut ours = texts.clone();
-        // Mode iptables counts loopback addresses among all of them, and among ranges.
+        // Mode iptables includes loopback addresses in all addresses, and in ranges.
         if self.answers_on_loopback && texts.iter().any(|text| holds_loopback(text)) {
             ours.push(LOCALHOST.into());
         }
@@ -34,12 +34,12 @@ impl Translation {
             note =
                 "all local addresses; [primary], Portolan's default, are those of the Node object";
         } else if !texts.iter().any(is_word) {
-            // To kube-proxy a family that is missing means all of its addresses, to Portolan none (S-33).
+            // For kube-proxy, a missing family means all of its addresses; for Portolan, none (S-33).
             for (range, mark) in [("0.0.0.0/0", '.'), ("::/0", ':')] {
                 if !texts.iter().any(|text| text.contains(mark)) {
                     ours.push(range.into());
                     note = "kube-proxy takes all addresses of a family that the list lacks, so they are written; take \
-                            the range of length 0 out if that was not meant";
+                            the range of length 0 out if that is not intended";
                 }
             }
         }
@@ -57,7 +57,7 @@ impl Translation {
     }
 }
 
-/// Whether kube-proxy would have node ports on a loopback address for it.
+/// Whether kube-proxy would serve node ports on a loopback address in this range.
 fn holds_loopback(text: &str) -> bool {
     let range = || text.parse::<IpNet>();
     text == ALL

@@ -1,30 +1,30 @@
-//! What became of each field, for people and for tools.
+//! The report on each field, for people and for tools.
 
 use serde::Serialize;
 
 use super::{Conversion, Finding, Outcome};
 use crate::output::text::{counted, hang, line};
 
-/// The column where it is said what became of a field.
+/// The column in which results begin.
 const INDENT: usize = 48;
 
-/// A conversion as tools read it.
+/// A conversion as JSON.
 #[derive(Serialize)]
 struct Document<'a> {
-    /// Where the configuration was.
+    /// The place of the configuration.
     place: &'a str,
     /// kube-proxy's mode.
     mode: &'a str,
-    /// Whether nodes do what they did before.
+    /// Whether nodes behave as before.
     exact: bool,
     findings: &'a [Finding],
 }
 
 impl Conversion {
-    /// What became of each field, as JSON.
+    /// The report as JSON.
     ///
     /// # Errors
-    /// None that is known: it holds nothing that JSON could not.
+    /// None known: all values serialize to JSON.
     pub fn report_json(&self) -> serde_json::Result<String> {
         let document = Document {
             place: &self.place,
@@ -35,7 +35,7 @@ impl Conversion {
         serde_json::to_string_pretty(&document).map(|text| text + "\n")
     }
 
-    /// The same for people.
+    /// The report as text.
     pub fn report(&self) -> String {
         let mut text = String::new();
         line(
@@ -64,9 +64,9 @@ impl Conversion {
             .iter()
             .filter(|finding| !finding.outcome.is_exact());
         let end = match open.count() {
-            0 => "Nodes do what they did before.".to_owned(),
+            0 => "Nodes behave as before.".to_owned(),
             open => format!(
-                "{} to look at; the others are as before.",
+                "{} to check; the others behave as before.",
                 counted(open, "field")
             ),
         };
@@ -78,7 +78,7 @@ impl Conversion {
 fn heading(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::ChangesMeaning => "Changes its meaning",
-        Outcome::NoEqual => "Has no equal",
+        Outcome::NoEqual => "Has no equivalent",
         Outcome::Unknown => "Not a known field",
         Outcome::CarriedOver => "Carried over",
         Outcome::FilledIn => "Not set, and kube-proxy's default is not Portolan's",
@@ -87,7 +87,7 @@ fn heading(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Fields of the same kind; those about which the same is said come together.
+/// Writes the fields with the same outcome; fields with the same note share a row.
 fn rows(text: &mut String, findings: &[&Finding]) {
     let mut rows: Vec<(Vec<String>, String)> = Vec::new();
     for finding in findings {
@@ -106,7 +106,7 @@ fn rows(text: &mut String, findings: &[&Finding]) {
             None => rows.push((vec![name], said)),
         }
     }
-    // What needs no words stands last.
+    // Fields without a note come last.
     rows.sort_by_key(|(_, said)| said.is_empty());
     for (names, said) in rows {
         match names.as_slice() {

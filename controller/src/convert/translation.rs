@@ -1,4 +1,4 @@
-//! Fields that mean the same in both, and how what became of a field is noted.
+//! Fields with the same meaning in both configurations, and the notes about results.
 
 use std::fmt::{self, Display};
 
@@ -9,7 +9,7 @@ use super::fields::{Fields, Given, wrong};
 use super::finding::{Finding, Outcome};
 use crate::from_kube::FieldError;
 
-/// The bit by which Portolan marks what it leads to IPVS, by default.
+/// Default bit by which Portolan marks packets for IPVS.
 const CAPTURE_BIT: u8 = 12;
 
 /// How kube-proxy programs nodes.
@@ -21,7 +21,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// Its word, which is also the name of its section.
+    /// Its name, which is also the name of its section.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",
@@ -30,7 +30,7 @@ impl Mode {
         }
     }
 
-    /// The section that says how packets are marked; ipvs has none of its own.
+    /// The section with the packet marks; ipvs has none of its own.
     fn marks(self) -> &'static str {
         match self {
             Self::Iptables | Self::Ipvs => "iptables",
@@ -49,11 +49,11 @@ impl Display for List {
     }
 }
 
-/// A configuration on its way.
+/// A conversion in progress.
 pub(super) struct Translation {
     pub(super) fields: Fields,
     pub(super) mode: Mode,
-    /// Whether kube-proxy has node ports on loopback addresses where it has them on all.
+    /// Whether kube-proxy serves node ports on loopback addresses if it serves them on all.
     pub(super) answers_on_loopback: bool,
     settings: SettingsSpec,
     findings: Vec<Finding>,
@@ -117,7 +117,7 @@ impl Translation {
         (self.mode.name(), self.settings, self.findings)
     }
 
-    /// Notes what became of a field. One that is not there is noted only if that matters.
+    /// Notes the result for a field. An unset field is noted only if it matters.
     pub(super) fn note<T>(&mut self, outcome: Outcome, given: &Given<T>, note: &str) {
         if given.shown.is_none() && matches!(outcome, Outcome::Same | Outcome::NotNeeded) {
             return;
@@ -131,7 +131,7 @@ impl Translation {
         });
     }
 
-    /// A field that means the same in both: `set` writes it to `target`, and `default` is kube-proxy's.
+    /// Converts a field with the same meaning in both: `set` writes it to `target`; `default` is kube-proxy's.
     pub(super) fn carry<T: Clone + Display>(
         &mut self,
         given: &Given<T>,
@@ -156,7 +156,7 @@ impl Translation {
         self.write(outcome, given, becomes, note);
     }
 
-    /// Writes something that is not the default into the settings.
+    /// Writes a value other than the default into the settings.
     pub(super) fn put<T>(
         &mut self,
         outcome: Outcome,
@@ -179,7 +179,7 @@ impl Translation {
         });
     }
 
-    /// How packets are marked and masqueraded, how often all is compared, and what only mode ipvs has.
+    /// Converts packet marks, masquerading, sync intervals, and the fields of mode ipvs.
     pub(super) fn traffic(&mut self) -> Result<(), FieldError> {
         let marks = self.mode.marks();
         let bit = self.fields.integer(&format!("{marks}.masqueradeBit"))?;
@@ -364,10 +364,10 @@ impl Translation {
     }
 }
 
-/// Where a timeout of IPVS stands.
+/// The field of an IPVS timeout.
 type Timeout = fn(&mut TimeoutsSpec) -> &mut Option<String>;
 
-/// A time as settings have it, rounded up.
+/// A duration as in settings, rounded up.
 fn milliseconds(nanoseconds: u64) -> Period {
     Period::milliseconds(nanoseconds.div_ceil(1_000_000))
 }

@@ -1,12 +1,12 @@
-//! The API server as a source.
+//! The API server as a source of objects.
 //!
-//! Nothing is planned before every kind was listed once: a plan made of half the objects would take
-//! Services away from nodes that have them (S-183).
+//! Nothing is planned before every kind was listed once: a plan from part of the objects would remove Services from
+//! nodes that have them (S-183).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
-use portolan_planner::model::{ClusterModel, Event, Object as _, ObjectChange, ProxyConfig};
+use portolan_planner::model::{ClusterModel, Event, Kind, Object, ObjectId, ProxyConfig};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
@@ -15,61 +15,115 @@ use tracing::{error, info};
 use super::compact::compact;
 use super::losses::Losses;
 use super::{Engine, Journal, Names, News, moment};
-use crate::changes::Came;
+use crate::cause::Came;
 use crate::known::Known;
-use crate::object::{Found, ObjectId};
-use crate::watch::{Answer, Kind, Mark, Seen};
+use crate::watch::{Answer, Collection as _, Mark, ObjectUpdate};
 
-/// What is planned at once. Under load this gathers what came while the last batch was planned.
+/// The most answers that are planned together. Under load this collects what arrived while the last batch was planned.
 const BATCH: usize = 4096;
 
-/// How often the clock is looked at while a loss is in force.
+/// How often a loss of endpoints that is in force is checked for its end.
 const CLOCK: Duration = Duration::from_secs(1);
 
 /// What [`ClusterSource::next`] waited for.
 enum Next {
-    /// Something was seen, or it is later than it was.
+    /// An answer, or nothing but time to check the clock.
     Now(Option<Answer>),
-    /// Nobody watches any more.
+    /// All watches have ended.
     End,
 }
 
 impl From<Option<Answer>> for Next {
-    fn from(seen: Option<Answer>) -> Self {
-        seen.map_or(Self::End, |seen| Self::Now(Some(seen)))
+    fn from(answer: Option<Answer>) -> Self {
+        answer.map_or(Self::End, |answer| Self::Now(Some(answer)))
     }
 }
 
-/// Follows what watches see.
+/// Gives the answers of all watches to the engine.
 #[derive(Debug)]
 pub struct ClusterSource {
     engine: Engine,
-    seen: Receiver<Answer>,
-    /// The kinds that were not listed yet.
+    answers: Receiver<Answer>,
+    /// Kinds that were not listed yet.
     missing: BTreeSet<Kind>,
-    /// What was seen meanwhile.
-    waiting: Vec<Seen>,
-    /// How much of it is of different objects.
+    /// Answers that wait for these kinds.
+    waiting: Vec<Answer>,
+    /// How many they were after they were compacted last.
     compacted: usize,
-    /// Whether the settings could be read, or there are none.
+    /// Whether the settings could be read, or do not exist.
     settings_known: bool,
-    /// What was said about reading objects.
+    /// What the log says about objects that were read.
     journal: Journal,
     /// How far each kind was read.
     marks: BTreeMap<Kind, Mark>,
-    /// Endpoints that vanish in mass.
+    /// Losses of endpoints, for the guard.
     losses: Losses,
-    /// When what is planned next came; the object may be a moment behind its times.
+}
+
+/// What answers mean for the planner.
+#[derive(Default)]
+struct Translation {
+    events: Vec<Event>,
+    /// The first few objects, for logs and traces.
+    names: Names,
+    /// When the objects behind the events arrived.
     came: Came,
+    /// Objects that could not be read before, or cannot be read now.
+    readable: Vec<ObjectId>,
+}
+
+impl Translation {
+    /// Adds an update, and notes objects that cannot be read.
+    fn add(&mut self, kind: Kind, update: ObjectUpdate, known: &mut Known, journal: &mut Journal) {
+        match update {
+            ObjectUpdate::All {
+                objects,
+                unreadable,
+            } => {
+                self.names
+                    .add(|| format!("all {} of {}", objects.len(), kind.resource()));
+                journal.note_all(kind, &objects, &unreadable);
+                self.readable
+                    .extend(unreadable.iter().map(|(id, _)| id.clone()));
+                let were = known.left_out.keys();
+                self.readable
+                    .extend(were.filter(|id| id.kind() == kind).cloned());
+                let kept = kept_forms(known.planner.model(), &self.events, &unreadable);
+                self.events
+                    .push(replace(known, kind, kept, objects, unreadable));
+            }
+            ObjectUpdate::Present(object) => {
+                let id = object.id();
+                self.names.add(|| id.to_string());
+                journal.note_read(&id, &object);
+                if known.left_out.remove(&id).is_some() {
+                    self.readable.push(id);
+                }
+                self.events.push(object.into_event());
+            }
+            ObjectUpdate::Unreadable(id, problem) => {
+                self.names.add(|| format!("{id} (unreadable)"));
+                journal.note_unreadable(&id, &problem);
+                known.left_out.insert(id.clone(), problem);
+                self.readable.push(id);
+            }
+            ObjectUpdate::Deleted(id) => {
+                self.names.add(|| format!("{id} (gone)"));
+                journal.forget(&id);
+                known.left_out.remove(&id);
+                self.events.push(id.removed());
+            }
+        }
+    }
 }
 
 impl ClusterSource {
-    /// What comes out of `seen` goes to the engine.
-    pub fn new(engine: Engine, seen: Receiver<Answer>) -> Self {
+    /// A source of what `answers` receives.
+    pub fn new(engine: Engine, answers: Receiver<Answer>) -> Self {
         engine.known.write().planner.watch_endpoints();
         Self {
             engine,
-            seen,
+            answers,
             missing: Kind::ALL.into_iter().collect(),
             waiting: Vec::new(),
             compacted: 0,
@@ -77,58 +131,53 @@ impl ClusterSource {
             journal: Journal::default(),
             marks: BTreeMap::new(),
             losses: Losses::default(),
-            came: Came::default(),
         }
     }
 
-    /// Follows until all watches have ended.
+    /// Runs until all watches have ended.
     pub fn follow(mut self) {
         while let Next::Now(first) = self.next() {
             let start = Instant::now();
-            let mut batch = first.unwrap_or_default();
+            let mut batch = Vec::from_iter(first);
             while batch.len() < BATCH
-                && let Ok(next) = self.seen.try_recv()
+                && let Ok(next) = self.answers.try_recv()
             {
-                batch.extend(next);
+                batch.push(next);
             }
             self.take_in(batch, start);
         }
     }
 
-    /// What is seen next, or that it is time to look at the clock: a loss ends by itself.
+    /// The next answer, or `None` in it when it is time to check the clock: a loss ends without an answer.
     fn next(&mut self) -> Next {
         if !self.losses.needs_clock() {
-            return self.seen.blocking_recv().into();
+            return self.answers.blocking_recv().into();
         }
-        let received = Handle::current().block_on(timeout(CLOCK, self.seen.recv()));
+        let received = Handle::current().block_on(timeout(CLOCK, self.answers.recv()));
         received.map_or(Next::Now(None), Next::from)
     }
 
-    /// How much was seen and waits for kinds that were not listed yet.
+    /// How many answers wait for kinds that were not listed yet.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Takes in what was seen together.
-    pub fn take_in(&mut self, batch: Vec<Seen>, start: Instant) {
-        for seen in &batch {
-            if let Seen::All { kind, objects, .. } = seen
-                && self.missing.remove(kind)
+    /// Takes in answers that are planned together.
+    pub fn take_in(&mut self, batch: Vec<Answer>, start: Instant) {
+        for answer in &batch {
+            let Some(update) = &answer.update else {
+                continue;
+            };
+            if let ObjectUpdate::All { objects, .. } = update
+                && self.missing.remove(&answer.kind)
             {
-                info!(kind = kind.name(), objects = objects.len(), "listed");
+                info!(kind = answer.kind.name(), objects = objects.len(), "listed");
             }
-            self.look_at_settings(seen);
-            self.losses.look_at(seen);
+            self.check_settings(answer.kind, update);
+            self.losses.observe(answer.kind, update);
         }
         self.waiting.extend(batch);
-        let now = moment(SystemTime::now());
-        let may_begin =
-            self.engine.published || (self.settings_known && self.losses.may_begin(now));
-        let waits = !self.engine.published && self.losses.waits();
-        if self.engine.known.read().waits != waits {
-            self.engine.known.write().waits = waits;
-        }
-        if !self.missing.is_empty() || !may_begin {
+        if self.must_wait() {
             if self.waiting.len() > self.compacted * 2 + BATCH {
                 compact(&mut self.waiting);
                 self.compacted = self.waiting.len();
@@ -136,140 +185,100 @@ impl ClusterSource {
             return;
         }
         let batch = std::mem::take(&mut self.waiting);
-        let (events, changed) = self.translate(batch);
-        // Before what was planned: to be thought ahead costs a list, to be thought behind a plan that
-        // goes back.
+        let Translation {
+            events,
+            names,
+            came,
+            ..
+        } = self.translate(batch);
+        let changed = names.in_words();
+        // Before the plan: a controller that seems to have read too much costs a list, one that seems to have read too
+        // little costs a plan that goes back.
         self.engine.store.note_marks(&self.marks);
         if !(events.is_empty() && self.engine.published) {
-            let came = std::mem::take(&mut self.came);
             self.engine.plan(events, &changed, start, came);
-        } else {
-            if !changed.is_empty() {
-                // What came cannot be planned, and is not what another change began with.
-                self.came = Came::default();
-            }
-            if self.losses.needs_clock() {
-                self.engine.plan(events, "the time", start, Came::default());
-            }
+        } else if self.losses.needs_clock() {
+            self.engine.plan(events, "the time", start, Came::default());
         }
         self.engine.store.note_planned();
         self.losses.tell(self.engine.known.read().planner.model());
     }
 
-    /// Turns what was seen into events, and notes what is wrong with it.
-    fn translate(&mut self, batch: Vec<Seen>) -> (Vec<Event>, String) {
-        let mut events = Vec::with_capacity(batch.len());
-        let mut names = Names::default();
-        let mut readable = Vec::new();
+    /// Whether nothing may be planned yet.
+    fn must_wait(&mut self) -> bool {
+        let now = moment(SystemTime::now());
+        let may_begin =
+            self.engine.published || (self.settings_known && self.losses.may_begin(now));
+        let waits = !self.engine.published && self.losses.waits();
+        if self.engine.known.read().waits != waits {
+            self.engine.known.write().waits = waits;
+        }
+        !self.missing.is_empty() || !may_begin
+    }
+
+    /// Turns answers into events.
+    fn translate(&mut self, batch: Vec<Answer>) -> Translation {
+        let mut translation = Translation::default();
         self.journal.begin();
         let mut known = self.engine.known.write();
-        for seen in batch {
-            match seen {
-                Seen::All {
-                    kind,
-                    objects,
-                    unreadable,
-                } => {
-                    names.add(|| format!("all {} of {}", objects.len(), kind.resource()));
-                    self.journal.note_all(kind, &objects, &unreadable);
-                    readable.extend(unreadable.iter().map(|(id, _)| id.clone()));
-                    let were = known.left_out.keys();
-                    readable.extend(were.filter(|id| Kind::of(id) == kind).cloned());
-                    let kept = kept_forms(known.planner.model(), &events, &unreadable);
-                    events.push(replace(&mut known, kind, kept, objects, unreadable));
-                }
-                Seen::Present(found) => {
-                    let id = found.id();
-                    names.add(|| id.to_string());
-                    self.journal.note_read(&id, &found);
-                    if known.left_out.remove(&id).is_some() {
-                        readable.push(id);
-                    }
-                    events.push(found.into_event());
-                }
-                Seen::Unreadable(id, problem) => {
-                    names.add(|| format!("{id} (unreadable)"));
-                    self.journal.note_unreadable(&id, &problem);
-                    known.left_out.insert(id.clone(), problem);
-                    readable.push(id);
-                }
-                Seen::Read(kind, mark) => drop(self.marks.insert(kind, mark)),
-                Seen::Came { at, triggered } => self.came.note(at, triggered),
-                Seen::Gone(id) => {
-                    names.add(|| format!("{id} (gone)"));
-                    self.journal.forget(&id);
-                    known.left_out.remove(&id);
-                    events.push(id.removed());
-                }
+        for answer in batch {
+            self.marks.insert(answer.kind, answer.mark);
+            let Some(update) = answer.update else {
+                continue;
+            };
+            // The times of an object that cannot be planned belong to no event.
+            if let Some(arrival) = answer.arrival
+                && !matches!(update, ObjectUpdate::Unreadable(..))
+            {
+                translation.came.note(arrival.at, arrival.triggered);
             }
+            translation.add(answer.kind, update, &mut known, &mut self.journal);
         }
         self.journal.end();
         drop(known);
-        for id in &readable {
+        for id in &translation.readable {
             self.engine.tell(News::Readable(id));
         }
-        (events, names.in_words())
+        translation
     }
 
-    /// Settings that cannot be read at the start are waited for: nobody knows what nodes have.
-    fn look_at_settings(&mut self, seen: &Seen) {
+    /// Waits for settings that cannot be read at the start: which ones the nodes have is not known.
+    fn check_settings(&mut self, kind: Kind, update: &ObjectUpdate) {
         let is_settings = |id: &ObjectId| *id == ObjectId::ProxyConfig(ProxyConfig::DEFAULT.into());
-        let known = match seen {
-            Seen::All {
-                kind: Kind::ProxyConfig,
-                unreadable,
-                ..
-            } => !unreadable.iter().any(|(id, _)| is_settings(id)),
-            Seen::Present(found) if is_settings(&found.id()) => true,
-            Seen::Gone(id) if is_settings(id) => true,
-            Seen::Unreadable(id, _) if is_settings(id) => false,
+        let problem = match update {
+            ObjectUpdate::All { unreadable, .. } if kind == Kind::ProxyConfig => unreadable
+                .iter()
+                .find_map(|(id, problem)| is_settings(id).then_some(problem)),
+            ObjectUpdate::Present(object) if is_settings(&object.id()) => None,
+            ObjectUpdate::Deleted(id) if is_settings(id) => None,
+            ObjectUpdate::Unreadable(id, problem) if is_settings(id) => Some(problem),
             _ => return,
         };
-        if self.settings_known && !known && !self.engine.published {
-            let problem = match seen {
-                Seen::Unreadable(_, problem) => problem.as_str(),
-                Seen::All { unreadable, .. } => unreadable.first().map_or("", |(_, p)| p.as_str()),
-                _ => "",
-            };
+        if self.settings_known
+            && !self.engine.published
+            && let Some(problem) = problem
+        {
             error!(
                 "ProxyConfig default: {problem}; no plan is published before it can be read once, \
                  nodes keep what they have"
             );
         }
-        self.settings_known = known;
+        self.settings_known = problem.is_none();
     }
 }
 
-/// Everything of a kind in place of what was known. What is there and cannot be read keeps the
-/// form it had (S-183).
+/// The event of a list. Objects that cannot be read keep the form that they had (S-183).
 fn replace(
     known: &mut Known,
     kind: Kind,
-    kept: Vec<Found>,
-    objects: Vec<Found>,
+    kept: Vec<Object>,
+    objects: Vec<Object>,
     unreadable: Vec<(ObjectId, String)>,
 ) -> Event {
-    // Of two forms of one object the later one counts: what could be read.
-    let objects: Vec<Found> = kept.into_iter().chain(objects).collect();
-    known.left_out.retain(|id, _| Kind::of(id) != kind);
+    known.left_out.retain(|id, _| id.kind() != kind);
     known.left_out.extend(unreadable);
-    /// All objects of one kind, as an event.
-    macro_rules! all {
-        ($kind:ident) => {{
-            let of_kind = objects.into_iter().filter_map(|found| match found {
-                Found::$kind(object) => Some(object),
-                _ => None,
-            });
-            Event::$kind(ObjectChange::Replace(of_kind.collect()))
-        }};
-    }
-    match kind {
-        Kind::Node => all!(Node),
-        Kind::Service => all!(Service),
-        Kind::EndpointSlice => all!(EndpointSlice),
-        Kind::ServiceCidr => all!(ServiceCidr),
-        Kind::ProxyConfig => all!(ProxyConfig),
-    }
+    // Of two forms of one object the later one counts: the one that could be read.
+    Event::replace(kind, kept.into_iter().chain(objects).collect())
 }
 
 /// The last forms of objects that cannot be read: of this batch, else of the model.
@@ -277,53 +286,12 @@ fn kept_forms(
     model: &ClusterModel,
     events: &[Event],
     unreadable: &[(ObjectId, String)],
-) -> Vec<Found> {
+) -> Vec<Object> {
     let form = |(id, _): &(ObjectId, String)| {
-        let in_batch = events.iter().rev().find_map(|event| form_in(event, id));
-        in_batch.unwrap_or_else(|| kept(model, id))
+        let in_batch = events.iter().rev().find_map(|event| event.object(id));
+        in_batch.unwrap_or_else(|| model.object(id))
     };
     unreadable.iter().filter_map(form).collect()
-}
-
-/// What an event says about the form of an object: `None` nothing, `Some(None)` that it is gone.
-fn form_in(event: &Event, id: &ObjectId) -> Option<Option<Found>> {
-    /// The same for each kind.
-    macro_rules! form {
-        ($kind:ident, $change:expr, $id:expr) => {
-            match $change {
-                ObjectChange::Upsert(object) if object.id() == *$id => {
-                    Some(Some(Found::$kind(object.clone())))
-                }
-                ObjectChange::Remove(gone) if gone == $id => Some(None),
-                ObjectChange::Replace(objects) => {
-                    let object = objects.iter().find(|object| object.id() == *$id);
-                    Some(object.cloned().map(Found::$kind))
-                }
-                ObjectChange::Upsert(_) | ObjectChange::Remove(_) => None,
-            }
-        };
-    }
-    match (event, id) {
-        (Event::Node(change), ObjectId::Node(id)) => form!(Node, change, id),
-        (Event::Service(change), ObjectId::Service(id)) => form!(Service, change, id),
-        (Event::EndpointSlice(change), ObjectId::EndpointSlice(id)) => {
-            form!(EndpointSlice, change, id)
-        }
-        (Event::ServiceCidr(change), ObjectId::ServiceCidr(id)) => form!(ServiceCidr, change, id),
-        (Event::ProxyConfig(change), ObjectId::ProxyConfig(id)) => form!(ProxyConfig, change, id),
-        _ => None,
-    }
-}
-
-/// The last form of an object that the model has.
-fn kept(model: &ClusterModel, id: &ObjectId) -> Option<Found> {
-    Some(match id {
-        ObjectId::Node(name) => Found::Node((**model.node(name)?).clone()),
-        ObjectId::Service(id) => Found::Service((**model.service(id)?).clone()),
-        ObjectId::EndpointSlice(id) => Found::EndpointSlice((**model.slice(id)?).clone()),
-        ObjectId::ServiceCidr(name) => Found::ServiceCidr((**model.service_cidr(name)?).clone()),
-        ObjectId::ProxyConfig(name) => Found::ProxyConfig((**model.proxy_config(name)?).clone()),
-    })
 }
 
 #[cfg(test)]
@@ -336,31 +304,31 @@ mod tests {
     use super::*;
     use crate::known::Shared;
     use crate::store::Store;
+    use crate::watch::Arrival;
 
     #[test]
-    fn times_wait_for_their_object_and_are_given_to_no_other() {
+    fn times_belong_to_the_event_of_their_object_and_to_no_other() {
         let engine = Engine::new(Shared::default(), Arc::new(Store::default()), None);
-        let (_seen, receiver) = mpsc::channel(1);
+        let (_sender, receiver) = mpsc::channel(1);
         let mut source = ClusterSource::new(engine, receiver);
-        let all = Kind::ALL.map(|kind| Seen::All {
-            kind,
-            objects: Vec::new(),
-            unreadable: Vec::new(),
-        });
-        source.take_in(all.into(), Instant::now());
-        let at = SystemTime::UNIX_EPOCH;
-        let came = || Seen::Came {
-            at,
-            triggered: None,
+        let answer = |second, update| Answer {
+            kind: Kind::Service,
+            update: Some(update),
+            mark: Mark::default(),
+            arrival: Some(Arrival {
+                at: SystemTime::UNIX_EPOCH + Duration::from_secs(second),
+                triggered: None,
+            }),
         };
-        source.take_in(vec![came()], Instant::now());
-        assert_eq!(source.came.seen, Some(at), "its object is still to come");
-        let web = || ObjectId::Service(ServiceId::new("shop", "web"));
-        let broken = Seen::Unreadable(web(), "broken".into());
-        source.take_in(vec![broken], Instant::now());
-        assert_eq!(source.came, Came::default(), "nothing is planned of it");
-        source.take_in(vec![came()], Instant::now());
-        source.take_in(vec![Seen::Gone(web())], Instant::now());
-        assert_eq!(source.came, Came::default(), "it was planned with it");
+        let web = ObjectId::Service(ServiceId::new("shop", "web"));
+        let broken = answer(1, ObjectUpdate::Unreadable(web.clone(), "broken".into()));
+        let unplanned = source.translate(vec![broken.clone()]);
+        assert!(unplanned.events.is_empty());
+        assert_eq!(unplanned.came, Came::default());
+        let deleted = answer(2, ObjectUpdate::Deleted(web));
+        let planned = source.translate(vec![broken, deleted]);
+        assert_eq!(planned.events.len(), 1);
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(2);
+        assert_eq!(planned.came.seen, Some(at));
     }
 }

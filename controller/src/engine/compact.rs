@@ -1,76 +1,86 @@
-//! What was seen while a kind is missing, in as few words as say it.
+//! Answers of the API server that wait for a kind that was not listed yet, reduced to what still matters.
 
 use std::collections::BTreeSet;
 
-use crate::object::ObjectId;
-use crate::watch::{Kind, Seen};
+use portolan_planner::model::{Kind, ObjectId};
 
-/// Leaves only the last word about each object: a kind may be missing for days. Of what cannot be
-/// read any more the last form that could be read stays as well (S-183).
-pub(super) fn compact(waiting: &mut Vec<Seen>) {
+use crate::watch::{Answer, ObjectUpdate};
+
+/// Keeps the last update of each object, and how far each kind was read: a kind may be missing for days. Of an object
+/// that cannot be read any more, the last readable form stays as well (S-183).
+pub(super) fn compact(waiting: &mut Vec<Answer>) {
     let mut kept = Kept::default();
-    let mut last: Vec<Seen> = Vec::new();
-    for seen in waiting.drain(..).rev() {
-        kept.take(seen, &mut last);
+    let mut last: Vec<Answer> = Vec::new();
+    for mut answer in waiting.drain(..).rev() {
+        let is_newest = kept.read.insert(answer.kind);
+        let updates = match answer.update.take() {
+            Some(update) => kept.filter(answer.kind, update),
+            None => Vec::new(),
+        };
+        if is_newest && updates.is_empty() {
+            last.push(answer);
+        } else {
+            last.extend(updates.into_iter().map(|update| Answer {
+                update: Some(update),
+                ..answer.clone()
+            }));
+        }
     }
     last.reverse();
     *waiting = last;
 }
 
-/// What is known when words are read from the last one to the first.
+/// What is known while answers are read from the last one to the first.
 #[derive(Default)]
 struct Kept {
+    /// Kinds of which there is an answer.
+    read: BTreeSet<Kind>,
     listed: BTreeSet<Kind>,
-    /// Objects whose form, or end, is known.
+    /// Objects whose form, or deletion, is known.
     settled: BTreeSet<ObjectId>,
     /// Objects that cannot be read and have no form yet.
     formless: BTreeSet<ObjectId>,
-    /// Kinds of which it is known how far they were read.
-    read: BTreeSet<Kind>,
 }
 
 impl Kept {
-    fn take(&mut self, seen: Seen, last: &mut Vec<Seen>) {
-        match seen {
-            Seen::All {
-                kind,
-                ref unreadable,
-                ..
-            } if self.listed.insert(kind) => {
+    /// What an update says that later ones do not.
+    fn filter(&mut self, kind: Kind, update: ObjectUpdate) -> Vec<ObjectUpdate> {
+        let keeps = match &update {
+            ObjectUpdate::All { unreadable, .. } if self.listed.insert(kind) => {
                 let ids = unreadable.iter().map(|(id, _)| id.clone());
                 let formless = ids.filter(|id| !self.settled.contains(id));
                 self.formless.extend(formless.collect::<Vec<_>>());
-                last.push(seen);
+                true
             }
-            // A later list stands for this one, but for what it could not read.
-            Seen::All { objects, .. } => {
-                let wanted = objects
-                    .into_iter()
-                    .filter(|found| self.formless.remove(&found.id()));
-                last.extend(wanted.map(|found| Seen::Present(Box::new(found))));
+            // A later list replaces this one, except for the objects that it could not read.
+            ObjectUpdate::All { .. } => return self.forms(update),
+            ObjectUpdate::Present(object) => self.settles(&object.id()),
+            ObjectUpdate::Deleted(id) => self.settles(id),
+            ObjectUpdate::Unreadable(id, _) => {
+                !self.listed.contains(&kind)
+                    && !self.settled.contains(id)
+                    && self.formless.insert(id.clone())
             }
-            Seen::Present(ref found) if self.settles(&found.id()) => last.push(seen),
-            Seen::Gone(ref id) if self.settles(id) => last.push(seen),
-            Seen::Unreadable(ref id, _)
-                if !self.listed.contains(&Kind::of(id)) && !self.settled.contains(id) =>
-            {
-                if self.formless.insert(id.clone()) {
-                    last.push(seen);
-                }
-            }
-            // Only the last one counts, and it comes first here.
-            Seen::Read(kind, _) => {
-                if self.read.insert(kind) {
-                    last.push(seen);
-                }
-            }
-            Seen::Present(_) | Seen::Gone(_) | Seen::Unreadable(..) | Seen::Came { .. } => {}
-        }
+        };
+        keeps.then_some(update).into_iter().collect()
     }
 
-    /// Whether this is the last word about the form of an object.
+    /// The forms of objects that a later update could not read.
+    fn forms(&mut self, update: ObjectUpdate) -> Vec<ObjectUpdate> {
+        let ObjectUpdate::All { objects, .. } = update else {
+            return Vec::new();
+        };
+        let wanted = objects
+            .into_iter()
+            .filter(|object| self.formless.remove(&object.id()));
+        wanted
+            .map(|object| ObjectUpdate::Present(Box::new(object)))
+            .collect()
+    }
+
+    /// Whether this is the last form, or the deletion, of an object.
     fn settles(&mut self, id: &ObjectId) -> bool {
-        let listed = self.listed.contains(&Kind::of(id));
+        let listed = self.listed.contains(&id.kind());
         (self.formless.remove(id) || !listed) && self.settled.insert(id.clone())
     }
 }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::manifests::{FileContents, Found, Manifests, ObjectId, Problem, list_folder, read_file};
+use portolan_planner::model::{Object, ObjectId};
+
+use crate::manifests::{FileContents, Manifests, Problem, list_folder, read_file};
 
 /// How long files have to stay as they are before they are read, and how often that is checked.
 const SETTLE: Duration = Duration::from_millis(15);
@@ -42,7 +44,7 @@ struct Fingerprint {
 /// What the manifests say now.
 #[derive(Debug)]
 pub(super) struct Scan {
-    pub(super) objects: BTreeMap<ObjectId, Arc<Found>>,
+    pub(super) objects: BTreeMap<ObjectId, Arc<Object>>,
     pub(super) problems: Vec<Problem>,
     /// Some of the text could not be read, or the settings could not: nobody knows what is missing.
     pub(super) is_incomplete: bool,

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use portolan_planner::model::{Kind, Object, ObjectId};
 use tracing::{info, warn};
-
-use crate::object::{Found, ObjectId};
-use crate::watch::Kind;
 
 /// How many lines one batch may write. A cluster where everything is wrong must not drown the log.
 const LINES: usize = 100;
@@ -26,9 +24,9 @@ impl Journal {
 
     /// What reading an object passed over. Nobody plans a slice by itself, so this is the place to
     /// say that it serves nobody.
-    pub(super) fn note_read(&mut self, id: &ObjectId, found: &Found) {
+    pub(super) fn note_read(&mut self, id: &ObjectId, found: &Object) {
         match found {
-            Found::EndpointSlice(slice) => {
+            Object::EndpointSlice(slice) => {
                 self.note(id, slice.reasons().map(|reason| reason.to_string()))
             }
             other => self.note(id, other.ignored().iter().map(ToString::to_string)),
@@ -45,13 +43,13 @@ impl Journal {
     pub(super) fn note_all(
         &mut self,
         kind: Kind,
-        objects: &[Found],
+        objects: &[Object],
         unreadable: &[(ObjectId, String)],
     ) {
         let broken = unreadable.iter().map(|(id, _)| id.clone());
-        let present: BTreeSet<ObjectId> = objects.iter().map(Found::id).chain(broken).collect();
+        let present: BTreeSet<ObjectId> = objects.iter().map(Object::id).chain(broken).collect();
         self.said
-            .retain(|id, _| Kind::of(id) != kind || present.contains(id));
+            .retain(|id, _| id.kind() != kind || present.contains(id));
         for found in objects {
             self.note_read(&found.id(), found);
         }

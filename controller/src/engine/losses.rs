@@ -1,11 +1,12 @@
 //! What a controller does about endpoints that vanish in mass, beside planning: it waits where it has not seen what was
 //! before, and tells.
 
-use portolan_planner::model::{ClusterModel, Guarding, Loss, Moment, ProxyConfig};
+use portolan_planner::model::{
+    ClusterModel, Guarding, Kind, Loss, Moment, Object, ObjectId, ProxyConfig,
+};
 use tracing::{error, info, warn};
 
-use crate::object::{Found, ObjectId};
-use crate::watch::{Kind, Seen};
+use crate::watch::ObjectUpdate;
 
 /// Losses, as one controller follows them.
 #[derive(Debug, Default)]
@@ -19,26 +20,28 @@ pub(super) struct Losses {
 }
 
 impl Losses {
-    /// Follows the ProxyConfig: before anything was planned nobody else does.
-    pub(super) fn look_at(&mut self, seen: &Seen) {
+    /// Takes the guard's settings from an update of the ProxyConfig. Before the first plan the planner has no model
+    /// with them.
+    pub(super) fn observe(&mut self, kind: Kind, update: &ObjectUpdate) {
         let is_it = |id: &ObjectId| *id == ObjectId::ProxyConfig(ProxyConfig::DEFAULT.into());
-        let of = |found: &Found| match found {
-            Found::ProxyConfig(config) => config.guarding.clone(),
+        let of = |object: &Object| match object {
+            Object::ProxyConfig(config) => config.guarding.clone(),
             _ => Guarding::default(),
         };
-        match seen {
-            Seen::All {
-                kind: Kind::ProxyConfig,
+        match update {
+            ObjectUpdate::All {
                 objects,
                 unreadable,
-            } => match objects.iter().find(|found| is_it(&found.id())) {
-                Some(found) => self.guarding = of(found),
-                // What cannot be read stays as it was.
-                None if unreadable.is_empty() => self.guarding = Guarding::default(),
-                None => {}
-            },
-            Seen::Present(found) if is_it(&found.id()) => self.guarding = of(found),
-            Seen::Gone(id) if is_it(id) => self.guarding = Guarding::default(),
+            } if kind == Kind::ProxyConfig => {
+                match objects.iter().find(|object| is_it(&object.id())) {
+                    Some(object) => self.guarding = of(object),
+                    // Settings that cannot be read stay as they were.
+                    None if unreadable.is_empty() => self.guarding = Guarding::default(),
+                    None => {}
+                }
+            }
+            ObjectUpdate::Present(object) if is_it(&object.id()) => self.guarding = of(object),
+            ObjectUpdate::Deleted(id) if is_it(id) => self.guarding = Guarding::default(),
             _ => {}
         }
     }

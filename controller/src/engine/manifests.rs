@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use portolan_planner::model::Event;
+use portolan_planner::model::{Event, Object, ObjectId};
 use tracing::{error, info, warn};
 
 use super::folder::{Folder, Scan};
 use super::{Engine, Names};
-use crate::changes::Came;
-use crate::manifests::{Found, ObjectId, Problem, Severity};
+use crate::cause::Came;
+use crate::manifests::{Problem, Severity};
 
 /// How often the manifests are looked at. A look costs one call for each file.
 const POLL: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(100);
 pub struct ManifestSource {
     engine: Engine,
     folder: Folder,
-    objects: BTreeMap<ObjectId, Arc<Found>>,
+    objects: BTreeMap<ObjectId, Arc<Object>>,
     /// What was said already and is still true.
     said: BTreeSet<String>,
 }
@@ -108,8 +108,8 @@ impl ManifestSource {
 
 /// The events that lead from one set of objects to another, and a few words about them.
 fn difference(
-    old: &BTreeMap<ObjectId, Arc<Found>>,
-    new: &BTreeMap<ObjectId, Arc<Found>>,
+    old: &BTreeMap<ObjectId, Arc<Object>>,
+    new: &BTreeMap<ObjectId, Arc<Object>>,
 ) -> (Vec<Event>, String) {
     let mut events = Vec::new();
     let mut names = Names::default();

@@ -1,33 +1,33 @@
-//! How many events are written. Pure; the time is an argument.
+//! Rate limit for events. Pure; the time is an argument.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{About, Event};
 
-/// So many at once.
+/// Maximum burst of events.
 const BURST: u32 = 32;
-/// After that, one in this time: a cluster where everything fails writes 60 a minute.
+/// Interval of events after the burst: at most 60 per minute, even if everything fails.
 const EACH: Duration = Duration::from_secs(1);
-/// The same is not said again about the same object in this time: something flaps, and the object's status
-/// says how it is now.
+/// Minimum interval between equal events about one object, for objects that flap. The object's status has the current
+/// state.
 const AGAIN: Duration = Duration::from_secs(300);
 
-/// What becomes of an event.
+/// What happens to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is written.
     Write,
-    /// It was said already.
+    /// It was written recently.
     Said,
-    /// Too much is being said.
+    /// The rate limit is exceeded.
     TooMuch,
 }
 
-/// What was written of late.
+/// Recently written events.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// Up to when everything that was written is paid for.
+    /// Time up to which the written events use the rate limit.
     paid: Duration,
     said: BTreeMap<(About, String, String), Duration>,
 }
@@ -40,11 +40,11 @@ impl Limit {
         }
     }
 
-    /// Whether this may be written now, `now` after some beginning. If so it counts as written.
+    /// Whether this event may be written at `now`, the time since some start. If so, it counts as written.
     pub(super) fn judge(&mut self, event: &Event, now: Duration) -> Verdict {
         self.said.retain(|_, said| now < *said + AGAIN);
         let note = match &event.about {
-            // The words of a node that flaps differ from time to time.
+            // Ignore the note: it varies while a node flaps.
             About::Node(_) => String::new(),
             About::Service(_) | About::ProxyConfig => event.note.clone(),
         };
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flaps_is_said_once_in_a_while() {
+    fn an_object_that_flaps_is_reported_once_per_interval() {
         let mut limit = Limit::new();
         let write = Verdict::Write;
         assert_eq!(limit.judge(&node(1, "Failing"), at(0)), write);

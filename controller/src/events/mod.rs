@@ -1,8 +1,8 @@
 //! Events of Kubernetes: what `kubectl describe` shows of a Node, a Service or the ProxyConfig.
 //!
-//! Told where a condition that is stored changes, so a controller that starts anew repeats nothing.
-//! Whoever tells never waits and is never refused: events that come too fast are counted and left out
-//! (`limit`), because what they say stands in a status as well. Touches: the API server.
+//! Recorded when a stored condition changes, so a restarted controller repeats no event. Recording never waits and
+//! never fails: events above the rate limit (`limit`) are counted and dropped, because a status contains the same
+//! information. Touches: the API server.
 
 mod limit;
 mod writer;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 pub use writer::Writer;
 
-/// Events that wait to be written.
+/// Capacity of the queue of events.
 const QUEUE: usize = 64;
 
 /// What an event is about.
@@ -30,31 +30,31 @@ pub enum About {
     ProxyConfig,
 }
 
-/// Whether somebody should look at it.
+/// Whether an operator should look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// It is as it should be.
+    /// A normal event.
     Normal,
-    /// Something is wrong.
+    /// A problem.
     Warning,
 }
 
-/// Something that happened.
+/// An event about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// To what.
+    /// The object.
     pub about: About,
-    /// How grave it is.
+    /// The severity.
     pub severity: Severity,
-    /// Why, as one word.
+    /// The reason, one word.
     pub reason: String,
-    /// What the controller was doing, as one word.
+    /// The controller's action, one word.
     pub action: &'static str,
-    /// For people.
+    /// The message for people.
     pub note: String,
 }
 
-/// Where events are told.
+/// Records events.
 #[derive(Debug, Clone, Default)]
 pub struct Events {
     queue: Option<mpsc::Sender<(SystemTime, Event)>>,
@@ -62,18 +62,18 @@ pub struct Events {
 }
 
 impl Events {
-    /// Events for a writer, which is to be run; without one nobody hears them.
+    /// Events and the task that writes them. Without a running writer, events are dropped.
     pub fn new(client: kube::Client, instance: &str) -> (Self, Writer) {
-        let (queue, told) = mpsc::channel(QUEUE);
+        let (queue, receiver) = mpsc::channel(QUEUE);
         let events = Self {
             queue: Some(queue),
             lost: Arc::default(),
         };
-        let writer = Writer::new(client, instance, told, events.lost.clone());
+        let writer = Writer::new(client, instance, receiver, events.lost.clone());
         (events, writer)
     }
 
-    /// Something happened now.
+    /// Records an event with the current time.
     pub fn tell(&self, event: Event) {
         let Some(queue) = &self.queue else { return };
         if queue.try_send((SystemTime::now(), event)).is_err() {

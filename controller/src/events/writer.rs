@@ -19,22 +19,22 @@ use tracing::warn;
 use super::limit::{Limit, Verdict};
 use super::{About, Event, Severity};
 
-/// Who tells, in the words of Kubernetes.
+/// The reporting controller.
 const CONTROLLER: &str = "proxy.portolan.dev/controller";
-/// Where events about objects without a namespace are.
+/// Namespace of events about cluster-scoped objects.
 const NAMESPACE: &str = "default";
-/// The longest note that the API takes, in bytes.
+/// Maximum length of a note in the API, bytes.
 const NOTE: usize = 1024;
-/// How long one write may take.
+/// Timeout of one write.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How often it is said that events were left out, or could not be written.
+/// Minimum interval between warnings about dropped or failed events.
 const COMPLAIN: Duration = Duration::from_secs(60);
 
-/// Writes events as they are told.
+/// Writes recorded events.
 pub struct Writer {
     client: Client,
     instance: String,
-    told: mpsc::Receiver<(SystemTime, Event)>,
+    receiver: mpsc::Receiver<(SystemTime, Event)>,
     lost: Arc<AtomicU64>,
 }
 
@@ -48,23 +48,23 @@ impl Writer {
     pub(super) fn new(
         client: Client,
         instance: &str,
-        told: mpsc::Receiver<(SystemTime, Event)>,
+        receiver: mpsc::Receiver<(SystemTime, Event)>,
         lost: Arc<AtomicU64>,
     ) -> Self {
         Self {
             client,
             instance: shortened(instance, 128),
-            told,
+            receiver,
             lost,
         }
     }
 
-    /// Writes until nobody tells anything any more.
+    /// Writes until the last `Events` is dropped.
     pub async fn run(mut self) {
         let (start, mut limit) = (Instant::now(), Limit::new());
         let mut complained: Option<Instant> = None;
         let mut problem = None;
-        while let Some((time, event)) = self.told.recv().await {
+        while let Some((time, event)) = self.receiver.recv().await {
             match limit.judge(&event, start.elapsed()) {
                 Verdict::Said => continue,
                 Verdict::TooMuch => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
@@ -84,18 +84,20 @@ impl Writer {
             if let Some(problem) = problem.take() {
                 warn!(
                     lost,
-                    "an event could not be written: {problem}; may this controller create \
-                     events.events.k8s.io?"
+                    "cannot write an event: {problem}; check that this controller may create \
+                     events.events.k8s.io"
                 );
             } else {
-                warn!("{lost} events came too fast and were left out; statuses have them all");
+                warn!(
+                    "dropped {lost} events above the rate limit; statuses have the same information"
+                );
             }
         }
     }
 
     async fn write(&self, event: &Event, time: SystemTime) -> Result<(), String> {
         let regarding = self.object(&event.about).await;
-        // What is gone meanwhile has no events.
+        // The object was deleted meanwhile.
         let Some(regarding) = regarding.map_err(|error| error.to_string())? else {
             return Ok(());
         };
@@ -110,7 +112,7 @@ impl Writer {
         let name = regarding.name.clone().unwrap_or_default();
         Object {
             metadata: ObjectMeta {
-                // As those of other programs are called; generated ones may not end their prefix with a dot.
+                // Named like the events of other programs; generateName prefixes may not end with a dot.
                 name: Some(format!(
                     "{}.{:x}",
                     shortened(&name, 200),
@@ -156,7 +158,7 @@ impl Writer {
     }
 }
 
-/// An object by its name. It is listed, which the controller may do anyway, rather than read.
+/// A reference to an object by name. Uses list instead of get, since the controller may list these kinds anyway.
 async fn reference<K>(objects: &Api<K>, name: &str) -> kube::Result<Option<ObjectReference>>
 where
     K: Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -177,7 +179,7 @@ fn moment(time: SystemTime) -> Timestamp {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// As much of a text as so many bytes hold.
+/// The beginning of a text, at most `most` bytes long.
 fn shortened(text: &str, most: usize) -> String {
     match text.len() > most {
         true => text[..text.floor_char_boundary(most)].to_owned(),

@@ -1,5 +1,5 @@
-//! What a Service says to us alone. An annotation that cannot be read is passed over: a typing
-//! mistake in it must not take the Service away.
+//! Annotations of a Service for Portolan. An unreadable annotation is ignored, so that a typing mistake does not
+//! remove the Service.
 
 use std::sync::Arc;
 

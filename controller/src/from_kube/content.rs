@@ -1,4 +1,4 @@
-//! What a revision is made of, as it is remembered: settings, and what agents are.
+//! The stored content of a revision: the settings and the agents' DaemonSet.
 
 use portolan_crds::{OverrideSpec, ProxyConfig as Given, SettingsSpec};
 use portolan_planner::model::{Override, Revision};
@@ -9,14 +9,14 @@ use serde_json::Value;
 use super::field::FieldError;
 use super::settings::{patch, settings};
 
-/// What is remembered.
+/// The stored content.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Content {
     settings: SettingsSpec,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<OverrideSpec>,
-    /// The template of the agents' DaemonSet; nothing where the controller keeps no agents.
+    /// The template of the agents' DaemonSet; `None` if the controller does not manage agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     agents: Option<Value>,
 }
@@ -34,12 +34,12 @@ impl Content {
         serde_json::from_str(text)
     }
 
-    /// Its one spelling.
+    /// Its canonical text.
     pub(super) fn text(&self) -> Result<String, FieldError> {
         serde_json::to_string(self).map_err(|error| FieldError::new("spec", error.to_string()))
     }
 
-    /// What nodes are told of it.
+    /// The part that nodes receive.
     pub(super) fn settings_text(&self) -> Result<String, FieldError> {
         let mut settings = self.clone();
         settings.agents = None;
@@ -72,15 +72,14 @@ impl Content {
     }
 }
 
-/// What agents are in a revision: the template of their DaemonSet. `None` where nobody said so, or it cannot
-/// be read.
+/// The agents of a revision: the template of their DaemonSet. `None` if the revision has none, or it is unreadable.
 #[must_use]
 pub fn agents_of(state: &State, number: u64) -> Option<Value> {
     Content::read(&state.revision(number)?.content).ok()?.agents
 }
 
-/// The same with agents in all revisions: those that have none were recorded by a controller that kept none, so
-/// whatever agents there were, no change brought them. They are what the current revision has, or else these.
+/// The state with agents in all revisions. A revision without agents was recorded by a controller that did not manage
+/// them, so no change brought the agents there were: it gets the agents of the current revision, else `agents`.
 #[must_use]
 pub fn with_agents(mut state: State, agents: Option<&Value>) -> State {
     let current = agents_of(&state, state.current);
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_are_remembered_with_settings_and_settings_alone_are_told_apart() {
+    fn agents_are_stored_with_settings_and_settings_alone_distinguish_revisions() {
         let agents = json!({"kind": "DaemonSet"});
         let object = Given::new("default", portolan_crds::ProxyConfigSpec::default());
         let with = Content::of(&object, Some(&agents));
@@ -119,11 +118,11 @@ mod tests {
         let given = with_agents(first.clone(), Some(&agents));
         assert_eq!(agents_of(&given, 1), Some(agents));
         assert_eq!(given.history[0].content, with.text().unwrap().into());
-        // What is on record stays.
+        // Stored agents stay.
         let other = json!({"kind": "another"});
         assert_eq!(with_agents(given.clone(), Some(&other)), given);
         assert_eq!(with_agents(first.clone(), None), first);
-        // An earlier one is given what is in force, whatever is asked for at present.
+        // An earlier revision gets the agents in force, not the ones asked for.
         let mut older = given.clone();
         older.history.insert(0, first.history[0].clone());
         older.history[0].number = 0;

@@ -3,16 +3,13 @@
 use portolan_crds::{DetectionMode, LocalDetectionSpec};
 use portolan_plan::LocalDetection;
 
-use super::field::{FieldError, kernel_name};
+use super::field::{FieldError, interface_prefix, kernel_name};
 use super::settings::{cidrs, path, wrong};
 
-/// How packets of a node's pods are told from others.
+/// How the rules recognise packets of a node's own pods.
 pub(super) fn local_detection(given: &LocalDetectionSpec) -> Result<LocalDetection, FieldError> {
     let mode = given.mode.unwrap_or(DetectionMode::NodeCidr);
     only_its_own_field(given, mode)?;
-    let text = |text: &Option<String>, field: &str| {
-        kernel_name(text.as_deref().unwrap_or_default(), path(field)).map(|name| name.to_string())
-    };
     Ok(match mode {
         DetectionMode::NodeCidr => LocalDetection::NodeCidr,
         DetectionMode::ClusterCidr => {
@@ -27,10 +24,18 @@ pub(super) fn local_detection(given: &LocalDetectionSpec) -> Result<LocalDetecti
             }
         }
         DetectionMode::BridgeInterface => LocalDetection::BridgeInterface {
-            bridge: text(&given.bridge, "localDetection.bridge")?,
+            bridge: kernel_name(
+                given.bridge.as_deref().unwrap_or_default(),
+                path("localDetection.bridge"),
+            )?
+            .to_string(),
         },
         DetectionMode::InterfaceNamePrefix => LocalDetection::InterfaceNamePrefix {
-            prefix: text(&given.prefix, "localDetection.prefix")?,
+            prefix: interface_prefix(
+                given.prefix.as_deref().unwrap_or_default(),
+                path("localDetection.prefix"),
+            )?
+            .to_string(),
         },
     })
 }

@@ -1,7 +1,7 @@
 //! EndpointSlices.
 //!
-//! What makes no sense at one endpoint costs that endpoint at most, never the others: a Service
-//! whose slice is gone refuses everybody. What makes no sense about the slice as a whole costs it.
+//! An invalid endpoint is left out by itself: a Service without its whole slice would refuse all clients. An invalid
+//! field of the slice itself rejects the slice.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::field::{FieldError, address, label, name, own_names, port, protocol, 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label of slices whose Service has no cluster IP (S-3).
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// How many values of one slice are told of: it may hold a thousand endpoints with one mistake.
-const MOST_TOLD: usize = 8;
+/// Maximum number of problems reported for one slice, which may repeat a mistake for a thousand endpoints.
+const MOST_REPORTED: usize = 8;
 
 /// An EndpointSlice.
 ///
 /// # Errors
-/// [`FieldError`] names the field, outside of `endpoints`, that makes no sense.
+/// [`FieldError`] names an invalid field outside of `endpoints`.
 pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice, FieldError> {
     let (namespace, own_name) = own_names(&object.metadata)?;
     let labels = object.metadata.labels.as_ref();
@@ -41,11 +41,11 @@ pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice
         endpoints: Vec::new(),
         ignored: Vec::new(),
     };
-    // Nobody answers for names or for a headless Service, so their endpoints take no memory.
+    // FQDN slices and headless Services are not served, so their endpoints take no memory.
     if slice.address_type == AddressType::Fqdn || value(labels, HEADLESS).is_some() {
         return Ok(slice);
     }
-    // A slice without endpoints, of a Service that has no pods, says nothing about ports either.
+    // A slice without endpoints, of a Service without pods, has no ports either.
     if object.ports.is_some() || object.endpoints.iter().flatten().next().is_some() {
         ports(object.ports.as_deref(), &mut slice)?;
     }
@@ -58,13 +58,13 @@ pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice
     Ok(slice)
 }
 
-/// Keeps what is told about one object short: it must not hide what is said about others.
-pub(super) fn shorten(told: &mut Vec<Reason>, field: &str) {
-    let more = told.len().saturating_sub(MOST_TOLD);
+/// Limits the problems reported for one object, so that those of other objects remain visible.
+pub(super) fn shorten(reasons: &mut Vec<Reason>, field: &str) {
+    let more = reasons.len().saturating_sub(MOST_REPORTED);
     if more > 0 {
-        told.truncate(MOST_TOLD);
+        reasons.truncate(MOST_REPORTED);
         let problem = format!("{more} more values have no effect, for reasons like these");
-        told.push(ignored(field.into(), &problem));
+        reasons.push(ignored(field.into(), &problem));
     }
 }
 
@@ -87,13 +87,13 @@ fn address_type(text: &str) -> Result<AddressType, FieldError> {
     }
 }
 
-/// Ports without a name or a number serve nobody (S-9).
+/// Ports without a name or a number are not served (S-9).
 fn ports(
     given: Option<&[discovery::EndpointPort]>,
     slice: &mut EndpointSlice,
 ) -> Result<(), FieldError> {
     let Some(given) = given else {
-        let problem = "missing, which means all ports; a proxy needs to know them, so the slice serves nobody";
+        let problem = "missing, which means all ports; a proxy needs to know them, so the slice is not served";
         slice.ignored.push(ignored("ports".into(), problem));
         return Ok(());
     };
@@ -130,15 +130,15 @@ fn ports(
 
 const LEFT_OUT: &str = "the endpoint is left out";
 
-/// An endpoint. Without an address, or with one that cannot be meant, it serves nobody (S-9); one
-/// on a node that cannot exist is not believed either. Its zone and hints are only passed over.
+/// An endpoint. Without a usable address, or with an impossible node name, it is left out (S-9). An invalid zone or
+/// hint is only ignored.
 fn endpoint(
     given: &discovery::Endpoint,
     address_type: AddressType,
     path: &str,
     ignored: &mut Vec<Reason>,
 ) -> Option<Endpoint> {
-    let mut tell = |error: FieldError, result: &str| ignored.push(error.with(result).into());
+    let mut report = |error: FieldError, result: &str| ignored.push(error.with(result).into());
     // Only the first address counts (S-52).
     let first = given.addresses.first();
     let text = first.ok_or_else(|| FieldError::new(format!("{path}.addresses"), "empty"));
@@ -148,12 +148,12 @@ fn endpoint(
     let (address, node) = match (address, node.transpose()) {
         (Ok(address), Ok(node)) => (address, node),
         (Err(error), _) | (_, Err(error)) => {
-            tell(error, LEFT_OUT);
+            report(error, LEFT_OUT);
             return None;
         }
     };
     let mut noted = |value: Result<Arc<str>, FieldError>, result: &str| {
-        value.map_err(|error| tell(error, result)).ok()
+        value.map_err(|error| report(error, result)).ok()
     };
     let zone = present(&given.zone).map(|text| label(text, format!("{path}.zone")));
     let zone = zone.and_then(|zone| noted(zone, "the endpoint counts as without a zone"));
@@ -175,7 +175,7 @@ fn endpoint(
     };
     Some(Endpoint {
         address,
-        // What is not said is ready, serving, and not terminating (S-40).
+        // Missing conditions mean ready, serving and not terminating (S-40).
         ready: condition(|c| c.ready).unwrap_or(true),
         serving: condition(|c| c.serving).unwrap_or(true),
         terminating: condition(|c| c.terminating).unwrap_or(false),

@@ -1,5 +1,4 @@
-//! Where a Service answers besides its cluster IPs. What cannot be read is passed over: the cluster
-//! IPs must not suffer.
+//! External addresses of a Service. Invalid values are left out, so that the cluster IPs are still served.
 
 use std::net::IpAddr;
 
@@ -12,8 +11,7 @@ use portolan_planner::model::{External, Service};
 use super::field::{FieldError, address, cidr, port};
 use super::service::policy;
 
-/// What a Service asks for besides its cluster IPs, `None` where it is nothing; and what has no
-/// effect.
+/// The external frontends of a Service, `None` if there are none; and the values that have no effect.
 pub(super) fn external(
     object: &core::Service,
     spec: &core::ServiceSpec,
@@ -28,7 +26,7 @@ pub(super) fn external(
     }
     reader.ingress(object);
     let is_balancer = spec.type_.as_deref() == Some("LoadBalancer");
-    // Left over on other types the field means nothing (S-47).
+    // On other types the field is a leftover without meaning (S-47).
     let has_policy =
         is_balancer || spec.type_.as_deref() == Some("NodePort") || !reader.external.ips.is_empty();
     if has_policy {
@@ -55,9 +53,9 @@ pub(super) fn external(
     (is_external.then_some(external), ignored)
 }
 
-/// How many external addresses, times ports, one Service may have.
+/// Maximum number of external addresses times ports of a Service.
 const MOST_FRONTENDS: usize = 8_192;
-/// How many source ranges one Service may have.
+/// Maximum number of source ranges of a Service.
 const MOST_RANGES: usize = 1_000;
 
 fn push(found: &mut Vec<IpAddr>, address: Option<IpAddr>) {
@@ -76,14 +74,14 @@ impl Reader {
         value.map_err(|error| self.ignored.push(error.into())).ok()
     }
 
-    /// Blank texts are passed over in silence, others with a word (S-8).
+    /// Blank texts are ignored silently, other invalid ones with a warning (S-8).
     fn address(&mut self, text: &str, field: String) -> Option<IpAddr> {
         let text = Some(text.trim()).filter(|text| !text.is_empty())?;
         let found = address(text, field).map_err(|error| error.with("it is left out"));
         self.noted(found)
     }
 
-    /// Names of hosts are for nobody here (S-11).
+    /// Host names of load balancers are not used (S-11).
     fn ingress(&mut self, object: &core::Service) {
         let status = object.status.as_ref();
         let balancer = status.and_then(|status| status.load_balancer.as_ref());
@@ -111,7 +109,7 @@ impl Reader {
         }
     }
 
-    /// Takes out addresses that would make more frontends than any node should have for one Service.
+    /// Removes addresses beyond the maximum number of frontends of a Service.
     fn bound(&mut self, ports: usize) {
         let mut room = MOST_FRONTENDS / ports.max(1);
         let external = &mut self.external;
@@ -136,7 +134,7 @@ impl Reader {
         }
     }
 
-    /// Balancers need it to find nodes with endpoints (S-134).
+    /// Load balancers use the port to find nodes with endpoints (S-134).
     fn health_port(&mut self, number: Option<i32>) {
         let read = port(number.unwrap_or(0), "spec.healthCheckNodePort");
         let result = "balancers cannot ask nodes whether they have endpoints";
@@ -144,7 +142,7 @@ impl Reader {
     }
 }
 
-/// `None` where nobody asks for any. A range that cannot be read opens nothing (S-88).
+/// `None` without source ranges. An unreadable range admits no client (S-88).
 fn source_ranges(texts: &[String], ignored: &mut Vec<Reason>) -> Option<Vec<IpNet>> {
     let given = texts.iter().map(|text| text.trim()).enumerate();
     let mut given = given.filter(|(_, text)| !text.is_empty()).peekable();
@@ -152,14 +150,15 @@ fn source_ranges(texts: &[String], ignored: &mut Vec<Reason>) -> Option<Vec<IpNe
     let mut ranges = Vec::new();
     for (index, text) in given {
         if ranges.len() == MOST_RANGES {
-            let problem =
-                format!("a Service has at most {MOST_RANGES}; from the others nobody may connect");
+            let problem = format!(
+                "a Service has at most {MOST_RANGES}; no client may connect from the others"
+            );
             ignored.push(FieldError::new("spec.loadBalancerSourceRanges", problem).into());
             break;
         }
         match cidr(text, format!("spec.loadBalancerSourceRanges[{index}]")) {
             Ok(range) => ranges.push(range),
-            Err(error) => ignored.push(error.with("nobody may connect from it").into()),
+            Err(error) => ignored.push(error.with("no client may connect from it").into()),
         }
     }
     Some(ranges)

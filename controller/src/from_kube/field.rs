@@ -17,7 +17,7 @@ use thiserror::Error;
 pub struct FieldError {
     /// The path of the field, like `spec.ports[0].port`.
     pub field: String,
-    /// What is wrong with it, and what to write instead.
+    /// The problem, and the expected value.
     pub problem: String,
 }
 
@@ -29,13 +29,13 @@ impl FieldError {
         }
     }
 
-    /// The same about settings in another place.
+    /// The same error for settings in another place.
     pub(super) fn within(mut self, place: &str) -> Self {
         self.field = self.field.replacen("spec.settings", place, 1);
         self
     }
 
-    /// The same, and what follows from it.
+    /// The same error with its consequence.
     pub(super) fn with(mut self, result: &str) -> Self {
         self.problem += "; ";
         self.problem += result;
@@ -43,7 +43,7 @@ impl FieldError {
     }
 }
 
-/// The value is passed over, the object is not.
+/// The value is ignored; the object is used.
 impl From<FieldError> for Reason {
     fn from(error: FieldError) -> Self {
         Self::Ignored {
@@ -53,8 +53,8 @@ impl From<FieldError> for Reason {
     }
 }
 
-/// An address. Leading zeros are decimal, and an IPv4 address in IPv6 clothes is IPv4, as
-/// Kubernetes reads them (S-8).
+/// An IP address. Leading zeros are decimal, and an IPv4-mapped IPv6 address is IPv4, as Kubernetes parses them
+/// (S-8).
 pub(super) fn address(text: &str, field: impl Into<String>) -> Result<IpAddr, FieldError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.to_canonical());
@@ -66,7 +66,7 @@ pub(super) fn address(text: &str, field: impl Into<String>) -> Result<IpAddr, Fi
         .ok_or_else(|| {
             FieldError::new(
                 field,
-                format!("{text:?} is no IP address; write one like 10.96.0.10 or fd00::10"),
+                format!("{text:?} is not an IP address; write one like 10.96.0.10 or fd00::10"),
             )
         })
 }
@@ -76,13 +76,13 @@ fn decimal(part: &str) -> Option<u8> {
     digits.then(|| part.parse().ok()).flatten()
 }
 
-/// An address range. One of IPv4 addresses in IPv6 clothes is of IPv4 (S-219).
+/// An address range. A range of IPv4-mapped IPv6 addresses is IPv4 (S-219).
 pub(super) fn cidr(text: &str, field: impl Into<String>) -> Result<IpNet, FieldError> {
     let range = text.parse::<IpNet>().map(|range| canonical(range.trunc()));
     range.map_err(|_| {
         FieldError::new(
             field,
-            format!("{text:?} is no address range; write one like 10.96.0.0/12 or fd00::/112"),
+            format!("{text:?} is not an address range; write one like 10.96.0.0/12 or fd00::/112"),
         )
     })
 }
@@ -96,20 +96,20 @@ fn canonical(range: IpNet) -> IpNet {
         .unwrap_or(range)
 }
 
-/// A port that must be there.
+/// A required port.
 pub(super) fn port(number: i32, field: impl Into<String>) -> Result<u16, FieldError> {
     let port = u16::try_from(number).ok().filter(|port| *port > 0);
     port.ok_or_else(|| {
         let problem = if number == 0 {
             "0 or missing; write a port from 1 to 65535".to_owned()
         } else {
-            format!("{number} is no port; write one from 1 to 65535")
+            format!("{number} is not a port; write one from 1 to 65535")
         };
         FieldError::new(field, problem)
     })
 }
 
-/// A protocol; TCP where nothing is said.
+/// A protocol; the default is TCP.
 pub(super) fn protocol(
     text: Option<&str>,
     field: impl Into<String>,
@@ -120,19 +120,19 @@ pub(super) fn protocol(
         Some("SCTP") => Ok(Protocol::Sctp),
         Some(text) => Err(FieldError::new(
             field,
-            format!("{text:?} is no protocol; write TCP, UDP or SCTP"),
+            format!("{text:?} is not a protocol; write TCP, UDP or SCTP"),
         )),
     }
 }
 
-/// The longest name of an object.
+/// Maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
-/// The longest value of a label.
+/// Maximum length of a label's value.
 pub(super) const LONGEST_LABEL: usize = 63;
-/// The longest name that the kernel takes for a scheduler or a device.
+/// Maximum length of the kernel's names of schedulers and devices.
 pub(super) const LONGEST_KERNEL_NAME: usize = 15;
 
-/// The name of an object: it becomes part of a key, so what Kubernetes allows is all there may be.
+/// The name of an object. It becomes part of a key, so only the characters of Kubernetes names are allowed.
 pub(super) fn name(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     word(
@@ -144,7 +144,7 @@ pub(super) fn name(text: &str, field: impl Into<String>) -> Result<Arc<str>, Fie
     )
 }
 
-/// A value of a label that must not be empty.
+/// A non-empty label value.
 pub(super) fn label(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     word(
@@ -156,7 +156,7 @@ pub(super) fn label(text: &str, field: impl Into<String>) -> Result<Arc<str>, Fi
     )
 }
 
-/// A name that is handed to the kernel.
+/// A name that is passed to the kernel.
 pub(super) fn kernel_name(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     word(
@@ -168,8 +168,24 @@ pub(super) fn kernel_name(text: &str, field: impl Into<String>) -> Result<Arc<st
     )
 }
 
-/// The schedulers that any kernel may have. Another name, a typing mistake most likely, would keep the
-/// plans of all nodes from being applied for ever.
+/// A prefix of interface names. A rule adds `+` to it and has room for one interface name.
+pub(super) fn interface_prefix(
+    text: &str,
+    field: impl Into<String>,
+) -> Result<Arc<str>, FieldError> {
+    let field = field.into();
+    let prefix = kernel_name(text, field.clone())?;
+    if prefix.len() < LONGEST_KERNEL_NAME {
+        return Ok(prefix);
+    }
+    let longest = LONGEST_KERNEL_NAME - 1;
+    Err(FieldError::new(
+        field,
+        format!("{text:?} is longer than {longest} bytes, which is the most for a prefix"),
+    ))
+}
+
+/// The IPVS schedulers of all kernels. With another name, probably mistyped, no node could ever apply its plan.
 const SCHEDULERS: [&str; 14] = [
     "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf", "twos",
 ];
@@ -205,7 +221,7 @@ fn word(
     ))
 }
 
-/// A number within bounds.
+/// A number within limits.
 pub(super) fn bounded<T: PartialOrd + Display + Copy>(
     number: T,
     least: T,
@@ -221,7 +237,7 @@ pub(super) fn bounded<T: PartialOrd + Display + Copy>(
     ))
 }
 
-/// The name of an object of the whole cluster.
+/// The name of a cluster-scoped object.
 pub(super) fn own_name(metadata: &ObjectMeta) -> Result<Arc<str>, FieldError> {
     let Some(text) = metadata.name.as_deref() else {
         return Err(FieldError::new(
@@ -232,7 +248,7 @@ pub(super) fn own_name(metadata: &ObjectMeta) -> Result<Arc<str>, FieldError> {
     name(text, "metadata.name")
 }
 
-/// Namespace and name of an object; without a namespace it is in `default`, as kubectl does it.
+/// Namespace and name of an object. The default namespace is `default`, as in kubectl.
 pub(super) fn own_names(metadata: &ObjectMeta) -> Result<(Arc<str>, Arc<str>), FieldError> {
     let namespace = metadata
         .namespace
@@ -298,6 +314,9 @@ mod tests {
         assert!(label(&"z".repeat(64), "f").is_err());
         assert!(kernel_name("kube-ipvs0", "f").is_ok());
         assert!(kernel_name("a-name-of-16-byt", "f").is_err());
+        assert!(kernel_name("a-name-of-15-by", "f").is_ok());
+        assert!(interface_prefix("a-name-of-15-by", "f").is_err());
+        assert!(interface_prefix("a-name-of-14-b", "f").is_ok());
     }
 
     #[test]

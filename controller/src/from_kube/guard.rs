@@ -1,4 +1,4 @@
-//! `spec.guard`, `status.guard`, and who approved what.
+//! `spec.guard`, `status.guard`, and the annotation that approves a loss.
 
 use std::ops::RangeInclusive;
 
@@ -9,17 +9,17 @@ use portolan_planner::model::{GuardMode, GuardPolicy, Guarding, StoredLoss};
 use super::field::{FieldError, bounded};
 use super::rollout::seconds;
 
-/// The annotation of the ProxyConfig that names a loss which is as it should be.
+/// The annotation of the ProxyConfig that approves a loss.
 const APPROVE: &str = "proxy.portolan.dev/approve";
-/// Within how many seconds endpoints vanish together.
+/// Window in which vanished endpoints count as one loss, seconds.
 const WINDOW: RangeInclusive<u64> = 1..=3600;
-/// How many seconds a loss may be held: what a length of time may say.
+/// Maximum duration for which a loss is held, seconds.
 const RELEASE: RangeInclusive<u64> = 1..=u64::MAX;
 
-/// What is asked for about endpoints that vanish in mass, and what is stored of them.
+/// The policy for endpoints that vanish in mass, and the stored loss.
 ///
 /// # Errors
-/// [`FieldError`] names the field of `spec.guard` that makes no sense, and what is allowed.
+/// [`FieldError`] names the invalid field of `spec.guard`, and what is allowed.
 pub(super) fn guarding(object: &ProxyConfig) -> Result<Guarding, FieldError> {
     let status = object
         .status
@@ -79,7 +79,7 @@ fn policy(given: Option<&GuardSpec>) -> Result<GuardPolicy, FieldError> {
     })
 }
 
-/// A length of time in whole seconds.
+/// A duration in whole seconds.
 fn time(
     given: Option<&str>,
     default: u64,

@@ -1,7 +1,7 @@
-//! Objects of Kubernetes to our own nouns: one function for each kind, pure and fallible.
+//! Converts Kubernetes objects to the planner's model: one pure, fallible function for each kind.
 //!
-//! An object is either read or it is not; [`FieldError`] names the field that stands in the way.
-//! What the API lets pass and a proxy has no use for is left out and noted with the object
+//! An invalid object is rejected as a whole, and [`FieldError`] names the field. Values that the API accepts but a
+//! proxy cannot use are left out and recorded with the object (S-8, S-9, S-111).
 //! (S-8, S-9, S-111).
 
 mod annotations;

@@ -16,16 +16,16 @@ use super::field::{FieldError, address, cidr, label, own_name, value};
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The taint of nodes that the autoscaler is about to delete (S-149).
 const SCALED_AWAY: &str = "ToBeDeletedByClusterAutoscaler";
-/// The types of addresses that packets can have, in the order of their use.
+/// Address types that packets can have, in order of preference.
 const KINDS: [&str; 2] = ["InternalIP", "ExternalIP"];
-/// What to check when a Node has none of them (S-202).
+/// The problem of a Node without such an address (S-202).
 const NO_ADDRESS: &str = "neither an InternalIP nor an ExternalIP; the node has no address for node \
                           ports and its own connections, check its kubelet and cloud provider";
 
-/// A Node. What else cannot be read is passed over: a node without a plan serves nobody.
+/// A Node. Invalid fields are ignored, since a node without a plan would serve no traffic.
 ///
 /// # Errors
-/// [`FieldError`] when it has no name.
+/// [`FieldError`] if it has no name.
 pub fn node(object: &core::Node) -> Result<Node, FieldError> {
     let mut ignored = Vec::new();
     let zone = value(object.metadata.labels.as_ref(), ZONE).filter(|zone| !zone.is_empty());
@@ -75,8 +75,8 @@ fn noted<T>(value: Result<T, FieldError>, ignored: &mut Vec<Reason>) -> Option<T
     }
 }
 
-/// Internal addresses, then external ones, each once; host names are none. The first of a family is
-/// the node's primary, so an external one never comes before an internal one (S-34).
+/// Internal addresses, then external ones, without duplicates or host names. The first of a family is the node's
+/// primary address, so an external one never precedes an internal one (S-34).
 fn addresses(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpAddr> {
     let status = object.status.as_ref();
     let given = status
@@ -130,7 +130,7 @@ fn pod_cidrs(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpNet> {
 /// A ServiceCIDR.
 ///
 /// # Errors
-/// [`FieldError`] names the range that makes no sense.
+/// [`FieldError`] names the invalid range.
 pub fn service_cidr(object: &networking::ServiceCIDR) -> Result<ServiceCidr, FieldError> {
     let given = object
         .spec

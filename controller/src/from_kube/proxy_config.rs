@@ -1,4 +1,4 @@
-//! ProxyConfig: what is asked for, and what nodes have while a change is on its way.
+//! ProxyConfig: the wanted settings, and the settings that nodes have during a rollout.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::field::{FieldError, own_name};
 use super::guard::guarding;
 use super::rollout::{asked, rollout_state};
 
-/// A ProxyConfig: what nodes are served by it, which is what its status says while it has waves.
+/// A ProxyConfig. During a rollout, its status determines the settings of each node.
 ///
 /// # Errors
-/// [`FieldError`] names the field that makes no sense, and what is allowed.
+/// [`FieldError`] names the invalid field, and what is allowed.
 pub fn proxy_config(object: &Given) -> Result<ProxyConfig, FieldError> {
     let asked = proxy_config_at_once(object)?;
     let status = object.status.as_ref();
@@ -40,15 +40,14 @@ pub fn proxy_config(object: &Given) -> Result<ProxyConfig, FieldError> {
     })
 }
 
-/// A ProxyConfig of which nobody keeps a status: all nodes have what is asked for.
+/// A ProxyConfig without a maintained status: all nodes have the wanted settings.
 ///
 /// # Errors
-/// [`FieldError`] names the field that makes no sense, and what is allowed.
+/// [`FieldError`] names the invalid field, and what is allowed.
 pub fn proxy_config_at_once(object: &Given) -> Result<ProxyConfig, FieldError> {
     let name = own_name(&object.metadata)?;
     if &*name != ProxyConfig::DEFAULT {
-        let problem =
-            format!("{name:?} is in force nowhere; the one ProxyConfig is named \"default\"");
+        let problem = format!("{name:?} has no effect; the only ProxyConfig is named \"default\"");
         return Err(FieldError::new("metadata.name", problem));
     }
     asked(object, None)?;
@@ -64,7 +63,7 @@ fn at_once(name: Arc<str>, object: &Given, number: Option<u64>) -> Result<ProxyC
     })
 }
 
-/// The number of the settings that are asked for: of revisions that differ in agents alone the current one.
+/// The number of the wanted settings. If revisions differ only in their agents, the current one.
 fn number(state: &State, object: &Given) -> Result<Option<u64>, FieldError> {
     let wanted = Content::of(object, None).text()?;
     let is_it = |held: &&portolan_rollout::Revision| {
@@ -80,12 +79,12 @@ fn number(state: &State, object: &Given) -> Result<Option<u64>, FieldError> {
 /// A revision of the history.
 ///
 /// # Errors
-/// [`FieldError`] when it is missing, or makes no sense.
+/// [`FieldError`] if it is missing or invalid.
 pub fn stored_revision(state: &State, number: u64) -> Result<Revision, FieldError> {
     let field = format!("status.rollout.history[default-{number}]");
     let Some(held) = state.revision(number) else {
-        let problem = "missing; nobody knows what nodes have; take spec.rollout out to give all of them \
-                       what spec.settings says";
+        let problem = "missing, so the settings of nodes are unknown; remove spec.rollout to give all nodes \
+                       the settings in spec.settings";
         return Err(FieldError::new(field, problem));
     };
     let content = Content::read(&held.content)

@@ -17,14 +17,14 @@ use serde_json::Value;
 use super::content::Content;
 use super::field::{FieldError, bounded};
 
-/// How the names of revisions begin.
+/// Prefix of revision names.
 const PREFIX: &str = "default-";
 
-/// What is asked for, and how it reaches nodes. Where agents are kept, the template of their DaemonSet is a
-/// part of it.
+/// The wanted revision and the policy of its rollout. If the controller manages agents, the template of their
+/// DaemonSet is part of the revision.
 ///
 /// # Errors
-/// [`FieldError`] names the field of `spec.rollout` that makes no sense, and what is allowed.
+/// [`FieldError`] names the invalid field of `spec.rollout`, and what is allowed.
 pub fn asked(object: &Given, agents: Option<&Value>) -> Result<Asked, FieldError> {
     let generation = object.metadata.generation.unwrap_or_default();
     Ok(Asked {
@@ -54,7 +54,7 @@ fn policy(given: &given::RolloutSpec) -> Result<Policy, FieldError> {
         None | Some("") => None,
         Some(text) => Some(revision_number(text).ok_or_else(|| {
             let problem =
-                format!("{text:?} names no revision; write one of status.rollout.history");
+                format!("{text:?} is not a revision; write one of status.rollout.history");
             FieldError::new(path("rollbackTo"), problem)
         })?),
     };
@@ -102,7 +102,7 @@ fn milliseconds(text: &str, field: String) -> Result<u64, FieldError> {
     }
 }
 
-/// A number of nodes, or a share of them.
+/// A number of nodes, or a percentage.
 fn share(
     given: Option<&IntOrString>,
     least: u32,
@@ -127,13 +127,13 @@ fn share(
     })
 }
 
-/// How far settings are, as it was stored.
+/// The stored state of the rollout.
 ///
 /// # Errors
-/// [`FieldError`] names the field that nobody can have written who knows them.
+/// [`FieldError`] names a field that no controller writes this way.
 pub fn rollout_state(stored: &given::RolloutStatus) -> Result<State, FieldError> {
     let number = |name: &str, field: &str| {
-        let wrong = || FieldError::new(field, format!("{name:?} names no revision"));
+        let wrong = || FieldError::new(field, format!("{name:?} is not a revision"));
         revision_number(name).ok_or_else(wrong)
     };
     let target = number(&stored.target_revision, "status.rollout.targetRevision")?;
@@ -175,7 +175,7 @@ fn progress(
         given::WaveKind::All => Wave::Of(Scope::All),
     };
     let through = reached.through.as_deref().map(|text| {
-        let wrong = |_| FieldError::new("status.rollout.reached.through", "no hash");
+        let wrong = |_| FieldError::new("status.rollout.reached.through", "not a hash");
         u64::from_str_radix(text, 16).map_err(wrong)
     });
     let partly = match (&wave, through.transpose()?) {

@@ -16,13 +16,13 @@ use super::field::{FieldError, address, bounded, name, own_names, port, protocol
 
 /// The label that gives a Service to another proxy (S-2).
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-/// The label that tells the cluster's DNS.
+/// The label that identifies the cluster's DNS.
 const APP: &str = "k8s-app";
 
 /// A Service.
 ///
 /// # Errors
-/// [`FieldError`] names the field that makes no sense.
+/// [`FieldError`] names the invalid field.
 pub fn service(object: &core::Service) -> Result<Service, FieldError> {
     let metadata = &object.metadata;
     let (namespace, own_name) = own_names(metadata)?;
@@ -50,7 +50,7 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
         external: None,
         ignored: annotations.ignored,
     };
-    // One without a cluster IP is never planned, and may lack ports (S-1).
+    // A Service without a cluster IP is never planned and may lack ports (S-1).
     if !service.cluster_ips.is_empty() {
         ports(spec, &mut service)?;
         internal_policy(spec, &mut service);
@@ -62,7 +62,7 @@ pub fn service(object: &core::Service) -> Result<Service, FieldError> {
     Ok(service)
 }
 
-/// Why it has none, where it says so.
+/// Why it has no cluster IP, if it declares that.
 fn no_cluster_ip(spec: &core::ServiceSpec) -> Option<NoClusterIp> {
     if spec.type_.as_deref() == Some("ExternalName") {
         return Some(NoClusterIp::ExternalName);
@@ -72,8 +72,7 @@ fn no_cluster_ip(spec: &core::ServiceSpec) -> Option<NoClusterIp> {
     headless.then_some(NoClusterIp::Headless)
 }
 
-/// Position by position with the families; only without families the single address counts by
-/// itself (S-6).
+/// The cluster IPs, matched with the families by position. Without families, the first address alone counts (S-6).
 fn cluster_ips(spec: &core::ServiceSpec) -> Result<Vec<IpAddr>, FieldError> {
     let texts = texts(spec);
     let none = |text: &str| text.is_empty() || text == "None";
@@ -89,7 +88,7 @@ fn cluster_ips(spec: &core::ServiceSpec) -> Result<Vec<IpAddr>, FieldError> {
             .as_ref()
             .filter(|families| !families.is_empty())
         {
-            // An address without a family is on its way out.
+            // An address without a family is about to be removed.
             let Some(wanted) = families.get(index) else {
                 break;
             };
@@ -110,8 +109,8 @@ fn cluster_ips(spec: &core::ServiceSpec) -> Result<Vec<IpAddr>, FieldError> {
     Ok(found)
 }
 
-/// The cluster IPs as they are written, with their fields. The API server keeps `clusterIP` equal
-/// to the first of `clusterIPs`; manifests written by hand often have only one of the two.
+/// The cluster IPs as written, with their fields. The API server keeps `clusterIP` equal to the first of
+/// `clusterIPs`; manual manifests often have only one of the two.
 fn texts(spec: &core::ServiceSpec) -> Vec<(String, &str)> {
     match spec.cluster_ips.as_deref() {
         Some(all) if !all.is_empty() => {
@@ -129,7 +128,7 @@ fn texts(spec: &core::ServiceSpec) -> Vec<(String, &str)> {
     }
 }
 
-/// How many ports one Service may have.
+/// Maximum number of ports of a Service.
 const MOST_PORTS: usize = 1_000;
 
 fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldError> {
@@ -157,7 +156,7 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
             }
             number => number?,
         };
-        // Objects from before the API server refused it may have one twice: the first of them counts (S-218).
+        // Old objects may have duplicate ports, which the API server accepted then: the first one counts (S-218).
         if !names.insert(own.clone()) {
             let problem =
                 format!("{own:?} is there twice; this port is left out, give it its own name");
@@ -194,7 +193,7 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
     }
 }
 
-/// One that is not there, or that the API did not allocate, is 0 (S-19); a wrong one is passed over.
+/// The node port; 0 if missing or not allocated (S-19). An invalid one is ignored.
 fn node_port(number: Option<i32>, field: String, ignored: &mut Vec<Reason>) -> Option<u16> {
     let number = number.filter(|number| *number != 0)?;
     match port(number, field) {
@@ -214,7 +213,7 @@ fn internal_policy(spec: &core::ServiceSpec, service: &mut Service) {
     }
 }
 
-/// A policy. One that nobody knows does not take the Service away.
+/// A traffic policy. An unknown one does not remove the Service.
 pub(super) fn policy(text: Option<&str>, field: &str) -> Result<Policy, FieldError> {
     match text {
         None | Some("" | "Cluster") => Ok(Policy::Cluster),
@@ -227,7 +226,7 @@ pub(super) fn policy(text: Option<&str>, field: &str) -> Result<Policy, FieldErr
     }
 }
 
-/// What the API fills in when a Service asks for affinity and says no time (S-94).
+/// The API's default for affinity without a timeout (S-94).
 const DEFAULT_AFFINITY: i32 = 10_800;
 
 fn affinity(spec: &core::ServiceSpec) -> Result<Option<u32>, FieldError> {

@@ -1,4 +1,4 @@
-//! `spec.settings`, checked and completed.
+//! `spec.settings`, validated, with defaults.
 
 use ipnet::IpNet;
 use portolan_crds as given;
@@ -20,7 +20,7 @@ pub(super) fn wrong(field: &str, problem: impl Into<String>) -> FieldError {
     FieldError::new(path(field), problem)
 }
 
-/// The settings in force when these are asked for.
+/// The settings in force for this spec.
 pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldError> {
     let mut settings = Settings::default();
     if let Some(text) = given.scheduler {
@@ -57,7 +57,7 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     settings.host_firewall = host_firewall(given.host_firewall);
     settings.drift = drift(given.drift);
     conntrack(given.conntrack.unwrap_or_default(), &mut settings.conntrack)?;
-    // An idle connection lives as long as what tracks it (S-221).
+    // An idle connection must live as long as its conntrack entry (S-221).
     let longest = Period::seconds(LONGEST_IN_IPVS);
     settings.timeouts.tcp = settings.conntrack.tcp_established.min(longest);
     timeouts(given.timeouts.unwrap_or_default(), &mut settings.timeouts)?;
@@ -110,19 +110,20 @@ fn bits_differ(settings: &Settings) -> Result<(), FieldError> {
     Err(wrong("capture.bit", problem))
 }
 
-/// The fields that are given, each completed by itself.
+/// The given fields only, each with its nested defaults.
 pub(super) fn patch(given: &given::SettingsSpec) -> Result<SettingsPatch, FieldError> {
     for (field, present) in [
         ("externalIPs", given.external_ips.is_some()),
         ("serviceProxyName", given.service_proxy_name.is_some()),
     ] {
         if present {
-            let problem = "says what is served, which all nodes share; write it into spec.settings";
+            let problem =
+                "determines what is served, which all nodes share; set it in spec.settings";
             return Err(wrong(field, problem));
         }
     }
     let whole = settings(given.clone())?;
-    /// The completed fields, where they are given.
+    /// The given fields with their defaults.
     macro_rules! patch {
         ($($field:ident),* $(,)?) => {
             SettingsPatch { $($field: given.$field.is_some().then(|| whole.$field.clone()),)* }
@@ -270,7 +271,7 @@ fn listen(
     listen.port = given.port.unwrap_or(listen.port);
     match given.bind_address.as_deref() {
         None => {}
-        // Either way to say that nobody listens, as kube-proxy's configuration has them.
+        // Both forms disable the listener, as in kube-proxy's configuration.
         Some("") => listen.port = 0,
         Some(text) => {
             listen.bind_address = address(text, path(&format!("{field}.bindAddress")))?;
@@ -288,12 +289,12 @@ fn set(period: &mut Period, text: Option<String>, field: &str) -> Result<(), Fie
     Ok(())
 }
 
-/// The longest time that the kernel takes in seconds.
+/// Maximum duration that the kernel takes in seconds.
 const LONGEST: u32 = i32::MAX.unsigned_abs();
-/// The same where it counts the ticks of its clock, of which there are up to 1000 in a second.
+/// The same if the kernel counts its clock ticks, up to 1000 per second.
 const LONGEST_IN_IPVS: u32 = LONGEST / 1000;
 
-/// A time that the kernel counts in seconds.
+/// A duration that the kernel counts in seconds.
 fn set_whole(period: &mut Period, text: Option<String>, field: &str) -> Result<(), FieldError> {
     set(period, text, field)?;
     let milliseconds = period.as_milliseconds();

@@ -9,6 +9,7 @@
 
 mod record;
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kube::api::{Patch, PatchParams};
@@ -16,14 +17,17 @@ use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::{GuardStatus, ProxyConfig};
 use portolan_planner::model::{Guarding, ProxyConfig as Config};
 use serde_json::json;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use crate::agents::Watched;
 use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube;
 use crate::known::Shared;
+use crate::mirror::Unavailable;
 use record::Seen;
 
 /// Who we are to the API server: the rest of the status has other owners.
@@ -36,6 +40,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The task.
 pub struct Guard {
     configs: Api<ProxyConfig>,
+    watched: Arc<Watched>,
     shared: Shared,
     events: Events,
     /// What was said and is still so.
@@ -50,9 +55,10 @@ impl std::fmt::Debug for Guard {
 
 impl Guard {
     /// Stores what is noticed in what is known, and tells of it.
-    pub fn new(client: Client, shared: Shared, events: Events) -> Self {
+    pub fn new(client: Client, shared: Shared, watched: Arc<Watched>, events: Events) -> Self {
         Self {
             configs: Api::all(client),
+            watched,
             shared,
             events,
             said: String::new(),
@@ -73,20 +79,20 @@ impl Guard {
         let trouble = match timeout(LONGEST, self.follow(leads)).await {
             Ok(Ok(())) => return self.said.clear(),
             // Somebody wrote it meanwhile: the next look knows.
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => return,
+            Ok(Err(Trouble::Api(kube::Error::Api(status)))) if status.code == 409 => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the API server does not answer".into(),
         };
         if self.said != trouble {
             warn!(
-                "endpoints that vanished in mass are not written down at present: {trouble}; may this controller get \
-                 proxyconfigs and patch proxyconfigs/status?"
+                "endpoints that vanished in mass are not written down at present: {trouble}; may this controller list and \
+                 watch proxyconfigs and patch proxyconfigs/status?"
             );
             self.said = trouble;
         }
     }
 
-    async fn follow(&self, leads: bool) -> Result<(), kube::Error> {
+    async fn follow(&self, leads: bool) -> Result<(), Trouble> {
         let seen = self.seen();
         let is_stored = |guarding: &Guarding| guarding.stored.is_some();
         match &seen {
@@ -98,7 +104,7 @@ impl Guard {
             _ if !leads => return Ok(()),
             _ => {}
         }
-        let Some(config) = self.configs.get_opt(Config::DEFAULT).await? else {
+        let Some(config) = self.watched.config()? else {
             return Ok(());
         };
         // Whoever reads it for planning says what is wrong with it.
@@ -146,7 +152,7 @@ impl Guard {
         &self,
         config: &ProxyConfig,
         wanted: Option<&GuardStatus>,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<(), Trouble> {
         let name = config.name_any();
         // What was decided is about this version and no other one.
         let version = config.resource_version();
@@ -159,7 +165,7 @@ impl Guard {
                 ..PatchParams::default()
             };
             let patch = Patch::Merge(object);
-            self.configs.patch_status(&name, &params, &patch).await?;
+            self.written(&self.configs.patch_status(&name, &params, &patch).await?);
             return Ok(());
         };
         let object = json!({
@@ -170,7 +176,24 @@ impl Guard {
         });
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(object);
-        self.configs.patch_status(&name, &params, &patch).await?;
+        self.written(&self.configs.patch_status(&name, &params, &patch).await?);
         Ok(())
     }
+
+    fn written(&self, config: &ProxyConfig) {
+        self.watched
+            .config
+            .wrote(config, |config| Some(config.clone()));
+    }
+}
+
+/// Why nothing could be stored.
+#[derive(Debug, Error)]
+enum Trouble {
+    /// The API server refuses, or does not answer.
+    #[error("{0}")]
+    Api(#[from] kube::Error),
+    /// The ProxyConfig is not known.
+    #[error("{0}")]
+    Unavailable(#[from] Unavailable),
 }

@@ -1,4 +1,4 @@
-//! Whether an installation works, by what the API server says.
+//! Checks an installation by the status in the API server.
 
 use anyhow::Context as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -6,18 +6,18 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::{ProxyConfig, ProxyPlan, condition as kind};
 
-/// Conditions of the ProxyConfig that have to be True.
+/// Conditions of the ProxyConfig that must be True.
 const OF_CONFIG: [&str; 3] = [
     kind::ACCEPTED,
     kind::AGENTS_MANAGED,
     kind::ONLY_SERVICE_PROXY,
 ];
 
-/// A line for each thing that was looked at, and whether it is as it should be. That it answers at all shows that the
-/// way to the API server works which the client takes.
+/// A line for each check, and whether it passed. The answer itself proves that the client's path to the API server
+/// works.
 ///
 /// # Errors
-/// The API server cannot be asked.
+/// The API server does not answer.
 pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
     let configs: Api<ProxyConfig> = Api::all(client.clone());
     let plans: Api<ProxyPlan> = Api::all(client.clone());
@@ -31,7 +31,10 @@ pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
         .context("list ProxyPlans")?;
     let mut lines = Vec::new();
     match &config {
-        None => lines.push((false, "there is no ProxyConfig default".to_owned())),
+        None => lines.push((
+            false,
+            "there is no ProxyConfig default; check that a controller leads".to_owned(),
+        )),
         Some(config) => {
             let status = config.status.as_ref();
             let conditions = status.map_or(&[][..], |status| &status.conditions);
@@ -41,7 +44,8 @@ pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
     if plans.items.is_empty() {
         lines.push((
             false,
-            "there is no ProxyPlan: no node has a plan".to_owned(),
+            "there is no ProxyPlan, so no node has a plan; check that a controller leads"
+                .to_owned(),
         ));
     }
     lines.extend(plans.items.iter().map(|plan| {
@@ -79,7 +83,7 @@ mod tests {
     use crate::publish::{Judged, Verdict, condition};
 
     #[test]
-    fn a_condition_that_is_not_true_or_not_told_is_shown_with_its_object() {
+    fn a_condition_that_is_not_true_or_not_reported_is_shown_with_its_object() {
         let of = |verdict| {
             let judged = Judged {
                 verdict,

@@ -1,4 +1,4 @@
-//! What came of something that a DaemonSet's pods do once, in their init container. Pure.
+//! The progress of a task that a DaemonSet's pods run once, in their init container. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,28 +6,28 @@ use std::fmt;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-/// How far a node is.
+/// The progress on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// It is done.
     Done,
-    /// It failed as often as it may; with its own last words.
+    /// It failed the maximum number of times; with its last output.
     Failed(String),
-    /// Neither; with what is known of it.
+    /// It is running or waiting; with the reason.
     Waiting(String),
 }
 
-/// How far all nodes are.
+/// The progress on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nodes {
-    /// By name.
+    /// By node name.
     by_name: BTreeMap<String, State>,
-    /// How many nodes should have a pod, once that is known.
+    /// Number of nodes that should have a pod, once known.
     wanted: Option<usize>,
 }
 
 impl Nodes {
-    /// Reads it from a DaemonSet and its pods. A node where it failed `tries` times has failed.
+    /// The progress from a DaemonSet and its pods. A node where the container failed `tries` times has failed.
     #[must_use]
     pub fn of(set: &DaemonSet, pods: &[Pod], tries: i32) -> Self {
         let status = set.status.as_ref();
@@ -43,7 +43,7 @@ impl Nodes {
         }
     }
 
-    /// Whether nothing has to be waited for.
+    /// Whether every node is done or has failed.
     #[must_use]
     pub fn are_decided(&self) -> bool {
         let mut states = self.by_name.values();
@@ -51,7 +51,7 @@ impl Nodes {
             && !states.any(|state| matches!(state, State::Waiting(_)))
     }
 
-    /// Whether it is done on all of them.
+    /// Whether every node is done.
     #[must_use]
     pub fn are_done(&self) -> bool {
         self.are_decided() && self.by_name.values().all(|state| *state == State::Done)
@@ -70,7 +70,7 @@ impl fmt::Display for Nodes {
         let done = self.by_name.values().filter(|state| **state == State::Done);
         match self.wanted {
             Some(wanted) => write!(f, "done on {} of {wanted} nodes", done.count()),
-            None => write!(f, "the DaemonSet was not looked at by its controller"),
+            None => write!(f, "the DaemonSet has no status from its controller yet"),
         }
     }
 }
@@ -91,7 +91,7 @@ fn state(pod: &Pod, tries: i32) -> State {
         if code == 0 {
             return State::Done;
         }
-        // The first failure counts no restart.
+        // The first failure is not a restart.
         if container.restart_count + 1 >= tries {
             return State::Failed(words);
         }
@@ -104,7 +104,7 @@ fn state(pod: &Pod, tries: i32) -> State {
     State::Waiting(reason.unwrap_or_else(|| "it runs".to_owned()))
 }
 
-/// How a container ended last, and what it said.
+/// The exit code of a container's last run, and its last output.
 fn ended(container: &ContainerStatus) -> Option<(i32, String)> {
     let states = [&container.state, &container.last_state];
     let mut states = states.into_iter().flatten();

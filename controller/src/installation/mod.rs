@@ -1,4 +1,4 @@
-//! What the chart's Jobs and its test ask: whether something was done on each node, whether agents have ended, whether
+//! Checks for the chart's Jobs and its test: whether a task is done on each node, whether agents have ended, whether
 //! an installation works.
 //!
 //! Touches: the API server, for reading.
@@ -18,13 +18,13 @@ use tokio::time::{Instant, sleep};
 pub use check::check;
 pub use each_node::{Nodes, State};
 
-/// How often the API server is asked.
+/// Polling interval.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// Waits until a DaemonSet has done its work on each node, or has failed there so often; returns what came of it.
+/// Waits until a DaemonSet's task is done, or has failed `tries` times, on each node. Returns the progress.
 ///
 /// # Errors
-/// There is no such DaemonSet, or it cannot be read.
+/// If the DaemonSet does not exist or cannot be read.
 pub async fn each_node(
     client: &Client,
     namespace: &str,
@@ -52,7 +52,7 @@ pub async fn each_node(
 /// Waits until no pod has these labels.
 ///
 /// # Errors
-/// Pods cannot be read, or some are left at the end.
+/// If pods cannot be read, or some still exist after the timeout.
 pub async fn gone(
     client: &Client,
     namespace: &str,
@@ -70,7 +70,7 @@ pub async fn gone(
         };
         if Instant::now() >= deadline {
             bail!(
-                "{} pods with labels {labels} are left in {namespace}, the first {}; `kubectl describe pod` says what \
+                "{} pods with labels {labels} still exist in {namespace}, the first {}; `kubectl describe pod` shows what \
                  keeps it",
                 listed.items.len(),
                 first.name_any()

@@ -1,24 +1,24 @@
-//! Who of several controllers writes what only one may write. Pure; times are arguments.
+//! Leader election: decides which controller holds the lease. Pure; times are arguments.
 //!
-//! Invariant: of two candidates whose clocks run at the same speed never both lead. Who leads stops
-//! after [`Terms::trust`] without a renewal, who waits takes over after [`Terms::lasts`] in which it saw
-//! none, and the first is shorter. Times in the lease itself are for people: clocks of machines differ.
+//! Invariant: two candidates whose clocks run at the same speed never lead at once. A leader stops [`Terms::trust`]
+//! after its last renewal; a follower takes over if it saw no renewal for [`Terms::lasts`], which is longer. The
+//! times in the Lease are only informative, since the clocks of machines differ.
 
 use std::time::Duration;
 
-/// How long things take.
+/// Durations of the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// How long a lease that is not renewed keeps others away.
+    /// Duration for which a lease without renewal keeps other candidates away.
     pub lasts: Duration,
-    /// How long its holder trusts it after the last renewal.
+    /// Duration for which the holder relies on the lease after the last renewal.
     pub trust: Duration,
-    /// How often it is looked at and renewed.
+    /// Interval of reading and renewing the lease.
     pub every: Duration,
 }
 
 impl Default for Terms {
-    /// As Kubernetes' own controllers.
+    /// The durations of Kubernetes' own controllers.
     fn default() -> Self {
         Self {
             lasts: Duration::from_secs(15),
@@ -31,36 +31,36 @@ impl Default for Terms {
 /// A lease as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// Who holds it; empty for nobody.
+    /// The holder; empty if the lease is free.
     pub holder: String,
-    /// The object's version: another one is a sign of life.
+    /// The object's resource version: a new one shows that the holder is alive.
     pub version: String,
 }
 
-/// What to do about the lease.
+/// The action on the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Write our name into it.
+    /// Write this candidate's name into it.
     Take,
-    /// Say that we are still there.
+    /// Renew it.
     Renew,
     /// Leave it to its holder.
     Follow,
 }
 
-/// One of those who may lead.
+/// A candidate for leadership.
 #[derive(Debug)]
 pub struct Candidate {
     name: String,
     terms: Terms,
-    /// What was seen last, and when it was seen first.
+    /// The last lease read, and the time at which this version was first read.
     seen: Option<(Seen, Duration)>,
-    /// When the last write that succeeded was begun.
+    /// Start time of the last successful write.
     renewed: Option<Duration>,
 }
 
 impl Candidate {
-    /// A candidate of this name, which nobody else has.
+    /// A candidate with this unique name.
     pub fn new(name: String, terms: Terms) -> Self {
         Self {
             name,
@@ -70,14 +70,14 @@ impl Candidate {
         }
     }
 
-    /// What to do about a lease that was read just now; `None` for one that is not there.
+    /// The action on a lease that was just read; `None` if there is no lease.
     pub fn decide(&mut self, lease: Option<Seen>, now: Duration) -> Decision {
         let Some(lease) = lease else {
             self.seen = None;
             return Decision::Take;
         };
         if lease.holder == self.name {
-            // Ours from before a restart under the same name is not ours before it is renewed.
+            // A lease from before a restart under the same name counts only once it is renewed.
             return Decision::Renew;
         }
         self.renewed = None;
@@ -94,7 +94,7 @@ impl Candidate {
         }
     }
 
-    /// A write that was begun at this time succeeded.
+    /// Records that a write which started at `begun` succeeded.
     pub fn wrote(&mut self, begun: Duration) {
         self.renewed = Some(begun);
         self.seen = None;
@@ -105,7 +105,7 @@ impl Candidate {
         self.until().is_some_and(|until| now < until)
     }
 
-    /// When it stops leading unless it renews; `None` when it does not lead.
+    /// The time at which it stops leading without a renewal; `None` if it does not lead.
     pub fn until(&self) -> Option<Duration> {
         self.renewed.map(|renewed| renewed + self.terms.trust)
     }
@@ -142,10 +142,10 @@ mod tests {
         assert!(candidate.leads(s(34)) && !candidate.leads(s(35)));
         assert_eq!(candidate.decide(lease("b", "4"), s(27)), Decision::Renew);
         assert_eq!(candidate.decide(lease("c", "5"), s(29)), Decision::Follow);
-        assert!(!candidate.leads(s(29)), "somebody else has it");
+        assert!(!candidate.leads(s(29)), "another candidate holds it");
     }
 
-    /// A lease at a server that takes a write only of the version that was read.
+    /// A lease at a server with optimistic concurrency.
     #[derive(Default)]
     struct Server {
         holder: String,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever order they come in, however long each is away, and whatever answers are lost.
+        /// Holds for any order of writes, any pauses and any lost answers.
         #[test]
         fn two_never_lead_at_once(
             turns in prop::collection::vec((0usize..3, 0u64..9, 0u64..4, any::<bool>()), 1..200),

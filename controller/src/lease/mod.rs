@@ -1,5 +1,4 @@
-//! One of several controllers leads: it writes what the others would only write once more. All of them
-//! plan and serve.
+//! Leader election with a Lease. The leader writes objects; all controllers plan and serve.
 //!
 //! Touches: the API server (one Lease), the clock.
 
@@ -22,7 +21,7 @@ pub use candidate::{Candidate, Decision, Seen, Terms};
 
 use crate::trust::Named;
 
-/// A name for this controller: the host's, and what tells this process from others on the same host and before it.
+/// A unique name for this controller process: the host name, a number and the process ID.
 pub fn own_name() -> String {
     let host = rustix::system::uname();
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -31,7 +30,7 @@ pub fn own_name() -> String {
     format!("{host}_{number:x}_{}", std::process::id())
 }
 
-/// Where the lease is.
+/// The namespace and name of the Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseName {
     /// Its namespace.
@@ -40,11 +39,11 @@ pub struct LeaseName {
     pub name: String,
 }
 
-/// A text that names no Lease.
+/// A text that is not the name of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} names no Lease; write NAMESPACE/NAME")]
+#[error("{text:?} is not the name of a Lease; expected NAMESPACE/NAME")]
 pub struct LeaseNameError {
-    /// The text as it came.
+    /// The invalid text.
     pub text: String,
 }
 
@@ -66,18 +65,18 @@ impl std::str::FromStr for LeaseName {
     }
 }
 
-/// Takes part for as long as it runs.
+/// Takes part in the election while it runs.
 pub struct Elector {
     api: Api<Lease>,
     lease: LeaseName,
-    /// What a lease goes with that is made here.
+    /// The owner of a lease that is created here.
     owner: Option<(Api<ConfigMap>, String)>,
     name: String,
     candidate: Candidate,
     terms: Terms,
     start: Instant,
     leads: watch::Sender<bool>,
-    /// Whether the last attempt failed, which was said.
+    /// Whether the last attempt failed and was logged.
     troubled: bool,
 }
 
@@ -91,8 +90,8 @@ impl std::fmt::Debug for Elector {
 }
 
 impl Elector {
-    /// Of this name, which no other controller may have. The receiver tells whether it leads. If there is no lease it
-    /// is made, and is deleted with the ConfigMap `owner` when that is in the same namespace.
+    /// An elector with this unique name. The receiver contains whether it leads. A missing lease is created; it is
+    /// owned by the ConfigMap `owner` if that is in the same namespace.
     pub fn new(
         client: Client,
         lease: LeaseName,
@@ -117,7 +116,7 @@ impl Elector {
         (elector, leading)
     }
 
-    /// Takes part until `end` is done, then gives the lease back, so that another one leads at once.
+    /// Takes part until `end` completes, then releases the lease, so that another controller leads at once.
     pub async fn run(mut self, end: impl Future<Output = ()>) {
         tokio::pin!(end);
         loop {
@@ -131,8 +130,8 @@ impl Elector {
             }
         }
         if self.candidate.leads(self.now()) {
-            self.tell(false);
-            // Who comes next waits the lease's time if this fails.
+            self.set_leads(false);
+            // If the release fails, the next leader waits until the lease expires.
             drop(timeout(self.terms.every, self.write("")).await);
         }
     }
@@ -141,14 +140,14 @@ impl Elector {
         let begun = self.now();
         let until = self.candidate.until();
         let left = until.map_or(self.terms.trust, |until| until.saturating_sub(begun));
-        // Longer than it is trusted an attempt may not take.
+        // An attempt may not take longer than the lease is trusted.
         let tried = timeout(left.max(Duration::from_millis(1)), self.attempt(begun)).await;
         match tried {
             Ok(Ok(())) => self.troubled = false,
             Ok(Err(error)) => self.complain(&error.to_string()),
             Err(_) => self.complain("the API server does not answer"),
         }
-        self.tell(self.candidate.leads(self.now()));
+        self.set_leads(self.candidate.leads(self.now()));
     }
 
     async fn attempt(&mut self, begun: Duration) -> kube::Result<()> {
@@ -163,7 +162,7 @@ impl Elector {
         let name = self.name.clone();
         match self.put(found, &name).await {
             Ok(()) => self.candidate.wrote(begun),
-            // Somebody else was quicker.
+            // Another controller was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error),
         }
@@ -179,7 +178,7 @@ impl Elector {
         }
     }
 
-    /// Writes a name into the lease that was read; the server refuses if it changed since.
+    /// Writes a name into the lease that was read. The server rejects the write if the lease has changed since.
     async fn put(&self, found: Option<Lease>, name: &str) -> kube::Result<()> {
         let now = MicroTime(Timestamp::now());
         let params = PostParams::default();
@@ -203,7 +202,7 @@ impl Elector {
         Ok(())
     }
 
-    /// The ConfigMap that a lease goes with; `None` while it is not there, because who leads does not depend on it.
+    /// The ConfigMap that owns the lease; `None` if it does not exist, since the election does not depend on it.
     async fn owner(&self) -> kube::Result<Option<OwnerReference>> {
         let Some((maps, name)) = &self.owner else {
             return Ok(None);
@@ -212,14 +211,14 @@ impl Elector {
         Ok(found.and_then(|map| map.owner_ref(&())))
     }
 
-    fn tell(&self, leads: bool) {
+    fn set_leads(&self, leads: bool) {
         let changed = self
             .leads
             .send_if_modified(|led| std::mem::replace(led, leads) != leads);
         if changed && leads {
             info!(
                 name = self.name,
-                "this controller leads: it writes ProxyPlans"
+                "this controller leads: it writes objects such as ProxyPlans"
             );
         } else if changed {
             info!(
@@ -233,7 +232,7 @@ impl Elector {
         if !std::mem::replace(&mut self.troubled, true) {
             let LeaseName { namespace, name } = &self.lease;
             warn!(
-                "Lease {namespace}/{name}: {problem}; may this controller get, create and update \
+                "Lease {namespace}/{name}: {problem}; check that this controller may get, create and update \
                  leases.coordination.k8s.io there? It is tried again by itself, and who leads is not \
                  decided meanwhile"
             );

@@ -1,4 +1,4 @@
-//! The documents of a file, each read by itself, so that a broken one costs only itself.
+//! Splits a file into documents, which are parsed separately, so that a broken one does not affect the others.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,11 @@ pub(crate) struct Document<'a> {
     /// The line of the file it begins at, from 1.
     pub(crate) line: usize,
     text: &'a str,
-    /// It is JSON, or was meant to be.
+    /// Whether it is JSON, or looks like it.
     json: bool,
 }
 
-/// A document that cannot be read.
+/// An unreadable document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     /// The line within the document, from 1.
@@ -36,8 +36,7 @@ impl Unreadable {
     }
 }
 
-/// Takes a file apart. A line that begins with `---` ends a document wherever it stands: YAML
-/// allows it nowhere else, not even inside quotes.
+/// Splits a file. A line that begins with `---` ends a document: YAML allows it nowhere else, not even in quotes.
 pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with('{')
@@ -52,7 +51,7 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
             let line = line.strip_prefix("---").unwrap_or(line).trim();
             !(line.is_empty() || line.starts_with('#') || line == "...")
         };
-        // The line where something begins is the one that people look for.
+        // Report the line of the content, not of the separator.
         if let Some(skipped) = text.lines().position(content) {
             let (number, line) = (documents.len() + 1, line + skipped);
             let offset: usize = text.split_inclusive('\n').take(skipped).map(str::len).sum();
@@ -81,7 +80,7 @@ fn is_separator(line: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
-/// JSON objects one after another; `None` when the text is something else, like YAML in braces.
+/// Splits consecutive JSON objects; `None` if the text is something else, like YAML in braces.
 fn split_json(text: &str) -> Option<Vec<Document<'_>>> {
     let mut documents = Vec::new();
     let mut objects = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
@@ -103,7 +102,7 @@ fn split_json(text: &str) -> Option<Vec<Document<'_>>> {
     Some(documents)
 }
 
-/// The document as a tree of plain values.
+/// Parses the document to a tree of plain values.
 pub(crate) fn tree(document: &Document<'_>) -> Result<Tree, Unreadable> {
     if document.json {
         let mut reader = serde_json::Deserializer::from_str(document.text);
@@ -119,8 +118,8 @@ pub(crate) fn tree(document: &Document<'_>) -> Result<Tree, Unreadable> {
     .map_err(|error| unreadable(&error, &text, document.text))
 }
 
-/// kubectl writes YAML 1.1, where these end a line inside a block of text. For the parser, of YAML 1.2, they do not,
-/// and the next line is indented wrongly then.
+/// kubectl writes YAML 1.1, in which these characters end a line in a block scalar. The parser implements YAML 1.2,
+/// in which they do not, so the next line would be indented wrongly.
 const BREAKS: [char; 3] = ['\u{85}', '\u{2028}', '\u{2029}'];
 
 fn with_breaks_of_kubectl(text: &str) -> Cow<'_, str> {
@@ -130,14 +129,14 @@ fn with_breaks_of_kubectl(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What the parser says, about the line that people see in their file.
+/// Converts the parser's error to the line in the user's file.
 fn unreadable(error: &serde_saphyr::Error, parsed: &str, own: &str) -> Unreadable {
     let error = error.without_snippet();
     let place = error.location();
     let line = place.and_then(|place| usize::try_from(place.line()).ok());
     let mut reason = error.to_string();
     if let Some(place) = place {
-        // Lines of the document say nothing to somebody who looks at the file.
+        // A line of the document would be misleading: the user looks at the file.
         let own = format!(" at line {}, column {}", place.line(), place.column());
         reason = reason.replace(&own, "");
     }
@@ -162,8 +161,8 @@ fn unreadable(error: &serde_saphyr::Error, parsed: &str, own: &str) -> Unreadabl
     }
 }
 
-/// A list of everything in a large cluster is one document: room for 10,000 Services with their
-/// endpoints, and for no bomb.
+/// Limits of the parser. A list of all objects of a large cluster is one document: allows 10,000 Services with their
+/// endpoints, and rejects alias bombs.
 fn options() -> Options {
     let budget: Option<Budget> = serde_saphyr::budget! {
         max_events: 100_000_000,
@@ -183,12 +182,12 @@ fn options() -> Options {
         alias_limits: alias_limits,
         emit_comments: false,
         with_snippet: false,
-        // Keys that stand there twice are found by the tree.
+        // Duplicate keys are found by the tree.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
-        // oN and nO are text for kubectl, which prints them without quotes. It puts quotes around on and no.
+        // kubectl prints the texts oN and nO without quotes, but quotes on and no.
         strict_booleans: true,
-        // kubectl prints 12e4567, a commit's digest in a label perhaps, without quotes: for it that
-        // is text, since no number is that large. Nothing that is planned looks like that.
+        // kubectl prints 12e4567 without quotes, perhaps a commit hash in a label: no number is that large, so it
+        // means text. No planned field looks like that.
         non_finite_float_policy: serde_saphyr::options::NonFiniteFloatPolicy::AsString,
     }
 }

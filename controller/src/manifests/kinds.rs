@@ -1,10 +1,9 @@
-//! Which kinds are read, and by whom.
+//! Dispatches objects by kind.
 
 use std::sync::Arc;
 
-use portolan_plan::ServiceId;
 use portolan_planner::Reason;
-use portolan_planner::model::SliceId;
+use portolan_planner::model::{Kind, Object, ObjectId};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -13,32 +12,9 @@ use super::problem::{Place, Problem, Severity};
 use super::tree::{Step, Tree, twice as twice_message};
 use super::typed::{Typed, typed};
 use crate::from_kube::{self, FieldError};
-use crate::object::{Found, ObjectId};
+use crate::watch::Collection;
 
-/// The kinds that are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Node,
-    Service,
-    EndpointSlice,
-    ServiceCidr,
-    ProxyConfig,
-}
-
-/// Every kind with its version and name.
-const KINDS: [(Kind, &str, &str); 5] = [
-    (Kind::Node, "v1", "Node"),
-    (Kind::Service, "v1", "Service"),
-    (Kind::EndpointSlice, "discovery.k8s.io/v1", "EndpointSlice"),
-    (Kind::ServiceCidr, "networking.k8s.io/v1", "ServiceCIDR"),
-    (
-        Kind::ProxyConfig,
-        "proxy.portolan.dev/v1alpha1",
-        "ProxyConfig",
-    ),
-];
-
-/// Takes in a document: an object, or a list of objects and lists.
+/// Reads a document: an object, or a list of objects and lists.
 pub(super) fn read_document(tree: Tree, place: &Place, contents: &mut FileContents) {
     let mut documents = Documents {
         twice: &tree.twice,
@@ -53,11 +29,11 @@ struct Documents<'a> {
 }
 
 impl Documents<'_> {
-    /// Takes in an object or a list. Items of a typed list need not repeat its type.
+    /// Reads an object or a list. Items of a typed list may omit their type.
     fn read(&mut self, mut value: Value, item_type: Option<(&str, &str)>, place: &Place) {
         let Some(fields) = value.as_object_mut() else {
             let message = "not an object; expected apiVersion, kind and metadata";
-            return self.tell(Severity::LeftOut, place, message);
+            return self.report(Severity::LeftOut, place, message);
         };
         if let Some((version, kind)) = item_type {
             fields.entry("apiVersion").or_insert_with(|| version.into());
@@ -90,7 +66,7 @@ impl Documents<'_> {
             None | Some(Value::Null) => {}
             Some(_) => {
                 let message = "items: not a list; check how the file was written";
-                self.tell(Severity::Unreadable, place, message);
+                self.report(Severity::Unreadable, place, message);
             }
         }
     }
@@ -103,8 +79,10 @@ impl Documents<'_> {
                 .unwrap_or_default()
         };
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        let known = KINDS.iter().find(|(_, v, k)| (*v, *k) == (version, kind));
-        let Some((known, _, _)) = known else {
+        let known = Kind::ALL
+            .into_iter()
+            .find(|known| known.name() == kind && known.api_version() == version);
+        let Some(known) = known else {
             if is_other(version, kind) {
                 *self.contents.others.entry(kind.to_owned()).or_default() += 1;
                 return;
@@ -118,7 +96,7 @@ impl Documents<'_> {
             self.contents.problems.push(problem);
             return;
         };
-        let id = object_id(*known, namespace, name);
+        let id = object_id(known, namespace, name);
         let own = place.way();
         let twice = self.twice.iter().find_map(|way| way.strip_prefix(&own[..]));
         let mut reader = Reader {
@@ -128,17 +106,17 @@ impl Documents<'_> {
         };
         match twice {
             Some(way) => reader.leave_out(twice_message(way)),
-            None => reader.read(*known, value),
+            None => reader.read(known, value),
         }
     }
 
-    fn tell(&mut self, severity: Severity, place: &Place, message: &str) {
+    fn report(&mut self, severity: Severity, place: &Place, message: &str) {
         let problem = Problem::at(severity, place.clone(), message);
         self.contents.problems.push(problem);
     }
 }
 
-/// Whether it is a kind that plans have no use for, and no other version of one that they are made from.
+/// Whether the kind is not used for plans. Another version of a used kind does not count.
 fn is_other(version: &str, kind: &str) -> bool {
     let group = |version: &str| {
         version
@@ -146,12 +124,12 @@ fn is_other(version: &str, kind: &str) -> bool {
             .map_or("", |(group, _)| group)
             .to_owned()
     };
-    let same =
-        |(_, known, name): &(Kind, &str, &str)| *name == kind && group(known) == group(version);
-    !kind.is_empty() && !version.is_empty() && !KINDS.iter().any(same)
+    let is_known =
+        |known: Kind| known.name() == kind && group(&known.api_version()) == group(version);
+    !kind.is_empty() && !version.is_empty() && !Kind::ALL.into_iter().any(is_known)
 }
 
-/// An object in words, before anybody knows what it is.
+/// The name of an object before its kind is known.
 fn shown(kind: &str, namespace: &str, name: &str) -> Option<String> {
     let short = |text: &str| text.chars().take(80).collect::<String>();
     match (kind.is_empty() || name.is_empty(), namespace) {
@@ -172,16 +150,7 @@ fn object_id(kind: Kind, namespace: &str, name: &str) -> ObjectId {
     } else {
         namespace
     };
-    match kind {
-        Kind::Node => ObjectId::Node(name.into()),
-        Kind::ServiceCidr => ObjectId::ServiceCidr(name.into()),
-        Kind::ProxyConfig => ObjectId::ProxyConfig(name.into()),
-        Kind::Service => ObjectId::Service(ServiceId::new(namespace, name)),
-        Kind::EndpointSlice => ObjectId::EndpointSlice(SliceId {
-            namespace: namespace.into(),
-            name: name.into(),
-        }),
-    }
+    kind.id(namespace, name)
 }
 
 fn unknown_kind(version: &str, kind: &str) -> String {
@@ -191,25 +160,23 @@ fn unknown_kind(version: &str, kind: &str) -> String {
         } else {
             "apiVersion"
         };
-        return format!(
-            "{field}: missing; every object of Kubernetes says its apiVersion and kind"
-        );
+        return format!("{field}: missing; every Kubernetes object has apiVersion and kind");
     }
-    let same = KINDS.iter().find(|(_, _, name)| *name == kind);
-    let expected = same.map_or("another", |(_, expected, _)| expected);
+    let same = Kind::ALL.into_iter().find(|known| known.name() == kind);
+    let expected = same.map_or("another".into(), Collection::api_version);
     format!("apiVersion: {version:?} of {kind} is not read; write {expected}")
 }
 
-/// What to do about fields that a type does not have.
+/// How to report fields that a type does not have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unknown {
-    /// A newer Kubernetes may have added them.
+    /// As warnings: a newer Kubernetes may have added them.
     Warn,
-    /// The type is ours: they are mistakes.
+    /// As errors: the type is Portolan's own, so they are mistakes.
     Refuse,
 }
 
-/// How many unknown fields of one object are told of.
+/// Maximum number of unknown fields reported for one object.
 const MOST_UNKNOWN: usize = 8;
 
 struct Reader<'a> {
@@ -222,28 +189,20 @@ impl Reader<'_> {
     fn read(&mut self, kind: Kind, value: Value) {
         use Unknown::{Refuse, Warn};
         match kind {
-            Kind::Node => self.object(value, Warn, from_kube::node, Found::Node),
-            Kind::Service => self.object(value, Warn, from_kube::service, Found::Service),
-            Kind::EndpointSlice => {
-                self.object(value, Warn, from_kube::endpoint_slice, Found::EndpointSlice);
-            }
-            Kind::ServiceCidr => {
-                self.object(value, Warn, from_kube::service_cidr, Found::ServiceCidr);
-            }
-            Kind::ProxyConfig => {
-                // Nobody decides about waves here, so all nodes have a change at once.
-                let read = from_kube::proxy_config_at_once;
-                self.object(value, Refuse, read, Found::ProxyConfig);
-            }
+            Kind::Node => self.object(value, Warn, from_kube::node),
+            Kind::Service => self.object(value, Warn, from_kube::service),
+            Kind::EndpointSlice => self.object(value, Warn, from_kube::endpoint_slice),
+            Kind::ServiceCidr => self.object(value, Warn, from_kube::service_cidr),
+            // Without a controller there is no rollout: a change applies to all nodes at once.
+            Kind::ProxyConfig => self.object(value, Refuse, from_kube::proxy_config_at_once),
         }
     }
 
-    fn object<K: DeserializeOwned, M>(
+    fn object<K: DeserializeOwned, M: Into<Object>>(
         &mut self,
         value: Value,
         policy: Unknown,
         read: impl Fn(&K) -> Result<M, FieldError>,
-        found: impl Fn(M) -> Found,
     ) {
         let Typed {
             object,
@@ -252,7 +211,7 @@ impl Reader<'_> {
             Ok(typed) => typed,
             Err(problem) => return self.leave_out(problem),
         };
-        // They were looked at before anybody knew the type.
+        // Already checked before the type was known.
         unknown.retain(|field| field != "apiVersion" && field != "kind");
         unknown.truncate(MOST_UNKNOWN);
         if policy == Unknown::Refuse && !unknown.is_empty() {
@@ -261,8 +220,8 @@ impl Reader<'_> {
                 "{fields}: no such field; check the spelling and the version"
             ));
         }
-        let mut found = match read(&object) {
-            Ok(object) => found(object),
+        let mut found: Object = match read(&object) {
+            Ok(object) => object.into(),
             Err(error) => return self.leave_out(error.to_string()),
         };
         let problem = "not known to this version: a newer Kubernetes may have added it, or it is misspelt; it has no effect";

@@ -1,8 +1,8 @@
-//! Manifests: ordinary YAML or JSON with Nodes, Services, EndpointSlices, ServiceCIDRs and the
-//! ProxyConfig; many documents a file, `kind: List` too. Other kinds are counted.
+//! Manifests: YAML or JSON with Nodes, Services, EndpointSlices, ServiceCIDRs and the ProxyConfig; several documents
+//! per file, `kind: List` too. Other kinds are counted.
 //!
-//! Touches: files and standard input, for reading. One broken document or object never stands in
-//! the way of the others; everything that is passed over becomes a [`Problem`] that says where.
+//! Touches: reads files and standard input. A broken document or object does not affect the others; everything
+//! skipped becomes a [`Problem`] with its place.
 
 pub(crate) mod documents;
 mod kinds;
@@ -17,24 +17,25 @@ pub use source::{Source, SourceError, list_folder, read_file};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use crate::object::{Found, ObjectId};
+use portolan_planner::model::{Object, ObjectId};
+
 use crate::watch::Everything;
 
-/// What one file holds.
+/// The contents of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileContents {
-    /// The objects in their order.
-    pub objects: Vec<(Place, Arc<Found>)>,
-    /// Objects that are there and could not be read.
+    /// The objects in order.
+    pub objects: Vec<(Place, Arc<Object>)>,
+    /// Objects that exist but are unreadable.
     pub left_out: Vec<ObjectId>,
-    /// Everything that was passed over.
+    /// Everything that was skipped.
     pub problems: Vec<Problem>,
-    /// How many objects of kinds there are that plans have no use for.
+    /// Number of objects of each kind that plans do not use.
     pub others: BTreeMap<String, usize>,
 }
 
 impl FileContents {
-    /// Reads the text of a file; `name` is how people call it.
+    /// Parses the text of a file; `name` is shown in messages.
     pub fn read(name: &str, text: &str) -> Self {
         let mut contents = Self::default();
         for document in documents::split(text) {
@@ -47,7 +48,7 @@ impl FileContents {
         contents
     }
 
-    /// Whether some of the file could not be read at all, so that nobody knows what is missing.
+    /// Whether part of the file is unreadable, so that objects may be missing.
     pub fn is_incomplete(&self) -> bool {
         self.problems
             .iter()
@@ -55,21 +56,21 @@ impl FileContents {
     }
 }
 
-/// Everything found, each object once: the later one wins, as with `kubectl apply`.
+/// All objects, without duplicates: the later one wins, as with `kubectl apply`.
 #[derive(Debug, Clone, Default)]
 pub struct Manifests {
     /// The objects.
-    pub objects: BTreeMap<ObjectId, Arc<Found>>,
-    /// Everything that was passed over, in the order of the files.
+    pub objects: BTreeMap<ObjectId, Arc<Object>>,
+    /// Everything that was skipped, in the order of the files.
     pub problems: Vec<Problem>,
-    /// How many objects of kinds there are that plans have no use for.
+    /// Number of objects of each kind that plans do not use.
     pub others: BTreeMap<String, usize>,
-    /// Where they are from.
+    /// The source of the objects.
     pub origin: Origin,
     places: BTreeMap<ObjectId, Place>,
 }
 
-/// Where objects are from, in words to people.
+/// The source of objects, as shown in messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Files.
@@ -89,7 +90,7 @@ impl std::fmt::Display for Origin {
 }
 
 impl Manifests {
-    /// Everything that an API server holds.
+    /// All objects of an API server.
     pub fn of_cluster(everything: Everything) -> Self {
         let mut of_cluster = Self {
             origin: Origin::Cluster,
@@ -100,7 +101,7 @@ impl Manifests {
             let problem = Problem::of(Severity::LeftOut, place.clone(), &id, problem);
             of_cluster.problems.push(problem);
         }
-        let found = everything.found.into_iter().map(Arc::new);
+        let found = everything.objects.into_iter().map(Arc::new);
         of_cluster
             .objects
             .extend(found.map(|found| (found.id(), found)));
@@ -125,7 +126,7 @@ impl Manifests {
         }
     }
 
-    /// How many problems are of this kind.
+    /// The number of problems of this severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.problems
             .iter()

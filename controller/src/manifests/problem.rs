@@ -1,9 +1,9 @@
-//! What stands in the way, and where.
+//! Problems in manifests, and their places.
 
 use std::fmt;
 
 use super::tree::Step;
-use crate::object::ObjectId;
+use portolan_planner::model::ObjectId;
 
 /// A place in a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Place {
         place
     }
 
-    /// The way to it in its document.
+    /// The path to it in its document.
     pub(super) fn way(&self) -> Vec<Step> {
         let list = || Step::Key("items".into());
         let items = self.items.iter();
@@ -47,7 +47,7 @@ impl Place {
             .collect()
     }
 
-    /// The line that its document begins at.
+    /// The first line of its document.
     pub(super) fn first_line(&self) -> usize {
         self.document.map_or(1, |(_, line)| line)
     }
@@ -65,27 +65,27 @@ impl fmt::Display for Place {
     }
 }
 
-/// How much a problem takes away.
+/// The severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The object is planned; something in it has no effect.
     Warning,
     /// The object is not planned.
     LeftOut,
-    /// A document or file cannot be read: whatever is in it is not planned.
+    /// A document or file is unreadable: none of its contents is planned.
     Unreadable,
 }
 
-/// Something that was passed over.
+/// A skipped value, object, document or file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// How much it takes away.
+    /// The severity.
     pub severity: Severity,
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// Which object, like `Service shop/cart`.
+    /// The object, like `Service shop/cart`.
     pub object: Option<String>,
-    /// The field, what is wrong with it, and what to check next.
+    /// The field, the problem, and what to check next.
     pub message: String,
 }
 
@@ -109,8 +109,8 @@ impl Problem {
     }
 }
 
-/// Where, which object, and what is wrong. Whatever stands in manifests, it is one line that changes nothing on a
-/// terminal.
+/// The place, the object and the problem in one line. Control characters in manifests are escaped, so they have no
+/// effect on a terminal.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = format!("{}: ", self.place);
@@ -122,7 +122,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A text of manifests that changes nothing on a terminal and is one line of a log.
+/// A text of manifests as one line, without effect on a terminal.
 pub fn shown(text: &str) -> String {
     let mut shown = String::new();
     for letter in text.chars() {
@@ -134,7 +134,7 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
-/// Whether it moves, colours, ends or turns around what is written.
+/// Whether a character moves the cursor, changes colours or the direction, or ends the line.
 fn is_for_terminals(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::problem::Place;
 use super::{FileContents, Manifests, Problem, Severity};
 
-/// The longest file that is read, in bytes: everything of a large cluster fits several times.
+/// Maximum length of a file, bytes: several times the objects of a large cluster.
 const LONGEST: u64 = 256 * 1024 * 1024;
 
 /// Where manifests come from.
@@ -30,18 +30,18 @@ impl From<&str> for Source {
     }
 }
 
-/// Nothing could be read.
+/// The source is unusable.
 #[derive(Debug, Error)]
 pub enum SourceError {
-    /// There is no such file or folder, or it cannot be opened.
+    /// The file or folder does not exist or cannot be opened.
     #[error("{path}: {source}; give a folder, a file, or - for standard input")]
     Open {
         /// The path as it was given.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// There are files, or there is input, and no object in it.
+    /// The input contains no object.
     #[error("{what}: no object found; expected Nodes, Services and EndpointSlices in YAML or JSON")]
     Empty {
         /// What was read.
@@ -56,10 +56,10 @@ pub enum SourceError {
 }
 
 impl Source {
-    /// The text of standard input or of one file, with the name that people call it by.
+    /// The text of standard input or of one file, with its name in messages.
     ///
     /// # Errors
-    /// Name and problem.
+    /// The name and the problem.
     pub fn text(&self) -> Result<(String, String), String> {
         let (name, text) = match self {
             Self::Stdin => ("standard input".to_owned(), text_of(Ok(io::stdin().lock()))),
@@ -74,15 +74,14 @@ impl Source {
     /// Reads everything.
     ///
     /// # Errors
-    /// [`SourceError`] when there is nothing to read. Files and documents that cannot be read are
-    /// problems of the result.
+    /// [`SourceError`] if there is nothing to read. Unreadable files and documents are problems of the result.
     pub fn read(&self) -> Result<Manifests, SourceError> {
         let mut manifests = Manifests::default();
         self.read_into(&mut manifests)?;
         Ok(manifests)
     }
 
-    /// Reads everything, after what other sources had.
+    /// Reads everything and adds it to `manifests`.
     ///
     /// # Errors
     /// As for [`Self::read`].
@@ -116,19 +115,19 @@ impl Source {
                 what
             }
         };
-        let nothing_told = manifests.problems.is_empty() && manifests.others.is_empty();
-        if manifests.objects.is_empty() && nothing_told {
+        let nothing_skipped = manifests.problems.is_empty() && manifests.others.is_empty();
+        if manifests.objects.is_empty() && nothing_skipped {
             return Err(SourceError::Empty { what });
         }
         Ok(())
     }
 }
 
-/// The manifests of a folder and of the folders in it, by name; not hidden ones, which editors and mounts leave behind.
-/// A folder in it that cannot be read is among them, so that reading it tells why.
+/// The manifests of a folder, recursively and sorted by name, except hidden files, which editors and mounts leave
+/// behind. Includes unreadable subfolders, so that reading them reports the error.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     add_folder(folder, &mut vec![folder.canonicalize()?], &mut files)?;
@@ -136,7 +135,7 @@ pub fn list_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Links are followed, since mounted ConfigMaps consist of them, but not back to a folder that they are in.
+/// Follows links, which mounted ConfigMaps consist of, but not back to a parent folder.
 fn add_folder(folder: &Path, above: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -163,7 +162,7 @@ fn add_folder(folder: &Path, above: &mut Vec<PathBuf>, files: &mut Vec<PathBuf>)
     Ok(())
 }
 
-/// Reads one file; if that fails, the contents say so.
+/// Reads one file; an error becomes a problem of the contents.
 pub fn read_file(path: &Path) -> FileContents {
     contents(&path.display().to_string(), text_of(File::open(path)))
 }

@@ -1,7 +1,7 @@
-//! A document as a tree of plain values, and the keys that stand in it twice.
+//! A document as a tree of plain values, with its duplicate keys.
 //!
-//! Parsers keep the first or the last of two equal keys, or refuse the whole file. Here the object that has them is
-//! left out, with a message that names the key, and the others are read.
+//! Parsers keep the first or the last of two equal keys, or reject the whole file. Here the object with duplicate
+//! keys is left out, a message names the key, and the other objects are read.
 
 use std::fmt;
 
@@ -21,18 +21,18 @@ pub(super) enum Step {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tree {
     pub(crate) value: Value,
-    /// Ways to keys that stand there more than once; the last one counts.
+    /// Paths of duplicate keys; the last value counts.
     pub(super) twice: Vec<Vec<Step>>,
 }
 
 impl Tree {
-    /// What to say about a key that stands there more than once.
+    /// The message about a duplicate key.
     pub(crate) fn twice(&self) -> Option<String> {
         self.twice.first().map(|way| twice(way))
     }
 }
 
-/// What to say about a key that stands there more than once.
+/// The message about a duplicate key.
 pub(super) fn twice(way: &[Step]) -> String {
     format!("{}: there twice; take one out", written(way))
 }
@@ -51,7 +51,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Tree, D::Error>
     Ok(Tree { value, twice })
 }
 
-/// A way as people write it: `spec.ports[0].port`.
+/// A path in the usual notation: `spec.ports[0].port`.
 fn written(way: &[Step]) -> String {
     way.iter().fold(String::new(), |text, step| match step {
         Step::Item(index) => format!("{text}[{index}]"),
@@ -66,7 +66,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// For a value below this one.
+    /// A reader for a nested value.
     fn below(&mut self) -> Reader<'_> {
         Reader {
             way: self.way,
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(value.into())
     }
 
-    // Nothing that is planned is that large: kubectl prints text of many digits without quotes.
+    // No planned number is that large: kubectl prints texts of many digits without quotes.
     fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
         Ok(value.to_string().into())
     }

@@ -1,10 +1,10 @@
-//! Plain values to the types of Kubernetes, with the path of every field that does not fit.
+//! Converts plain values to Kubernetes types, with the path of each field that does not fit.
 
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
 use serde_json::Value;
 
-/// An object, and the fields that its type does not have.
+/// An object, and the fields unknown to its type.
 pub(super) struct Typed<T> {
     pub(super) object: T,
     pub(super) unknown: Vec<String>,
@@ -27,7 +27,7 @@ pub(super) fn typed<T: DeserializeOwned>(value: Value) -> Result<Typed<T>, Strin
     }
 }
 
-/// A path as people write it: `spec.ports[0].port`.
+/// A path in the usual notation: `spec.ports[0].port`.
 fn written(path: &Path<'_>) -> String {
     match path {
         Path::Root => String::new(),

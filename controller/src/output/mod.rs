@@ -1,4 +1,4 @@
-//! A node's plan for people and tools, why it is so, and what would change it. Pure: values in, text out.
+//! Plans, explanations and differences for people and tools. Pure: values in, text out.
 
 pub mod difference;
 pub mod explain;
@@ -12,18 +12,18 @@ use portolan_proto::encode_entry;
 use serde::Serialize;
 use thiserror::Error;
 
-/// How an answer is written.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For tools: every key always present, arrays sorted.
+    /// JSON for tools: every key always present, arrays sorted.
     Json,
-    /// The same as JSON, in YAML.
+    /// YAML with the same content as JSON.
     Yaml,
 }
 
-/// The answer cannot be written.
+/// An answer cannot be serialized.
 #[derive(Debug, Error)]
 #[error("write it as {format}: {reason}")]
 pub struct OutputError {
@@ -31,7 +31,7 @@ pub struct OutputError {
     reason: String,
 }
 
-/// The plan of a node as it is streamed, in words; `None` when there is no such node.
+/// The document of a node's plan as it is streamed; `None` for an unknown node.
 pub fn plan_document(planner: &Planner, node: &str) -> Option<PlanDocument> {
     let node = planner.node(node)?;
     let entries = planner.entries_for(node).map(|(key, entry)| {
@@ -47,10 +47,10 @@ pub fn plan_document(planner: &Planner, node: &str) -> Option<PlanDocument> {
     PlanDocument::from_plan(&plan, warnings)
 }
 
-/// The document as text that ends with a line break.
+/// Renders the document as text that ends with a line break.
 ///
 /// # Errors
-/// [`OutputError`] when a value cannot be written in this format.
+/// [`OutputError`] if a value cannot be written in this format.
 pub fn render(
     document: &PlanDocument,
     format: Format,
@@ -59,7 +59,7 @@ pub fn render(
     written(document, format, || table::render(document, colour))
 }
 
-/// A document in words of its own, or in those of tools.
+/// Renders a document as a table, or serialized for tools.
 fn written(
     document: &impl Serialize,
     format: Format,

@@ -1,5 +1,5 @@
-//! A plan for a person: a block for each Service, a line for each frontend, at most 100 columns
-//! wide unless a name alone is wider.
+//! A plan as a table: a block for each Service, a line for each frontend. At most 100 columns wide unless a single
+//! name is wider.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -52,7 +52,7 @@ fn header(plan: &PlanDocument, style: &Style) -> String {
     let eligible = if plan.eligible {
         ""
     } else {
-        ", about to leave: balancers should pass it by"
+        ", about to leave: load balancers should not send to it"
     };
     let mut text = String::new();
     line(
@@ -96,7 +96,7 @@ fn service_flags(service: &ServiceDocument) -> String {
     flags
 }
 
-/// Widths that all Services of a plan share, so that columns line up.
+/// Column widths shared by all Services of a plan.
 struct Columns {
     port: usize,
     frontend: usize,
@@ -183,7 +183,7 @@ fn port_lines(
     }
 }
 
-/// How many endpoints serve a frontend, and as many of them as there is room for.
+/// The number of endpoints that serve a frontend, and the first of them that fit into `room` columns.
 fn served(list: &ListDocument, address: Option<IpAddr>, room: usize, style: &Style) -> String {
     let of_family = |endpoint: &&EndpointDocument| {
         address.is_none_or(|address| Family::of(address) == Family::of(endpoint.address))
@@ -200,7 +200,7 @@ fn served(list: &ListDocument, address: Option<IpAddr>, room: usize, style: &Sty
         let separator = if index == 0 { "" } else { ", " };
         let next = SocketAddr::new(endpoint.address, endpoint.port);
         let next = format!("{separator}{next}");
-        // Whatever follows needs room for the dots.
+        // Reserve room for the ellipsis unless this is the last endpoint.
         let reserve = if index + 1 == endpoints.len() { 0 } else { 3 };
         if index > 0 && text.len() + next.len() + reserve > room {
             text.push_str(", …");

@@ -1,8 +1,8 @@
-//! Lines, paragraphs and colours of texts for a person.
+//! Lines, paragraphs and colours of tables.
 
 use std::fmt::Display;
 
-/// How wide a line may get.
+/// Maximum width of a line, columns.
 pub(super) const WIDTH: usize = 100;
 
 /// Colours, for terminals only.
@@ -33,12 +33,12 @@ pub(crate) fn line(text: &mut String, content: &str) {
     text.push('\n');
 }
 
-/// A paragraph, its first line less indented than the others.
+/// Writes a paragraph with a hanging indent.
 pub(super) fn wrap(text: &mut String, paragraph: &str) {
     hang(text, "  ", 4, paragraph);
 }
 
-/// A paragraph that begins after `start`; its other lines are indented by so many columns.
+/// Writes a paragraph that begins after `start`; its other lines are indented by `indent` columns.
 pub(crate) fn hang(text: &mut String, start: &str, indent: usize, paragraph: &str) {
     let mut current = start.to_owned();
     let mut is_empty = true;

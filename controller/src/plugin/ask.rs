@@ -1,4 +1,4 @@
-//! Asks controllers for a page.
+//! A client for the /convergence page of controllers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::convergence::{Convergence, PATH, Question};
 
-/// How long a controller may take for an answer.
+/// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How controllers are reached, and what they are shown.
+/// How controllers are reached and authenticated, and the user's token.
 #[derive(Debug, Args)]
 pub(super) struct ControllerArguments {
-    /// The pages of all controllers (their --admin), with commas between: https://10.0.0.5:10271, or
-    /// over loopback http://127.0.0.1:10271. Each agent has its stream at one of them.
+    /// Admin addresses of all controllers (their --admin), comma-separated: https://10.0.0.5:10271, or
+    /// http://127.0.0.1:10271 over loopback. Each agent has its stream at one of them.
     #[arg(
         long = "controller",
         value_name = "URL,...",
@@ -28,10 +28,10 @@ pub(super) struct ControllerArguments {
         required = true
     )]
     controllers: Vec<String>,
-    /// Certificates of the authority that signs those of the controllers, as PEM.
+    /// CA certificates for the controllers' server certificates, PEM.
     #[arg(long, value_name = "FILE", env = "PORTOLAN_CONTROLLER_CA")]
     controller_ca: Option<PathBuf>,
-    /// The name in the controllers' certificate.
+    /// Name in the controllers' certificate.
     #[arg(
         long,
         value_name = "NAME",
@@ -39,8 +39,8 @@ pub(super) struct ControllerArguments {
         default_value = "portolan-controller"
     )]
     controller_name: String,
-    /// A file with the token of a user who may get the page /convergence (a ClusterRole with
-    /// nonResourceURLs). Within a pod it is there.
+    /// Token file of a user with access to /convergence (a ClusterRole with nonResourceURLs). Default: the pod's
+    /// service account token.
     #[arg(
         long,
         value_name = "FILE",
@@ -50,12 +50,12 @@ pub(super) struct ControllerArguments {
     token_file: PathBuf,
 }
 
-/// A controller that does not say what was asked.
+/// Why a controller did not answer.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// It never will.
+    /// A permanent error: asking again does not help.
     Refused(String),
-    /// It may later.
+    /// A temporary error.
     Away(String),
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Controller {
 }
 
 impl ControllerArguments {
-    /// Clients of all of them. Nothing is sent yet.
+    /// Clients of all controllers. Sends nothing yet.
     pub(super) fn controllers(&self) -> anyhow::Result<Vec<Controller>> {
         if !self.token_file.exists() {
             bail!(
@@ -84,7 +84,7 @@ impl ControllerArguments {
             .ok()
             .filter(|uri: &Uri| uri.host().is_some() && uri.scheme().is_some())
             .with_context(|| {
-                format!("--controller {url:?} is no address; write it like https://10.0.0.5:10271")
+                format!("--controller {url:?} is not an address; expected a URL like https://10.0.0.5:10271")
             })?;
         let host = address.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -119,22 +119,22 @@ impl ControllerArguments {
         let der = certificates.map(|certificate| certificate.map(|der| der.to_vec()));
         let der: Vec<_> = der.collect::<Result<_, _>>().with_context(says)?;
         if der.is_empty() {
-            bail!("{}: no certificate is in it", says());
+            bail!("{}: contains no certificate", says());
         }
         Ok(Some(der))
     }
 }
 
 impl Controller {
-    /// Asks it.
+    /// Requests the page.
     ///
     /// # Errors
-    /// [`Problem`] says whether asking again may help.
+    /// [`Problem`] states whether a retry may help.
     pub(super) async fn ask(&self, question: &Question) -> Result<Convergence, Problem> {
         let about = |error: anyhow::Error| format!("{}: {error:#}", self.url);
         match self.answer(question).await {
             Ok((status, body)) if status.is_success() => serde_json::from_slice(&body)
-                .context("the answer cannot be read; a newer controller?")
+                .context("the response is unreadable; check whether the controller is newer")
                 .map_err(|error| Problem::Refused(about(error))),
             Ok((status, body)) => {
                 let words = String::from_utf8_lossy(&body);

@@ -1,4 +1,4 @@
-//! `kubectl proxyplan convert-config`: from a configuration of kube-proxy to a ProxyConfig.
+//! `kubectl proxyplan convert-config`: converts a kube-proxy configuration to a ProxyConfig.
 
 use std::io::{self, Write as _};
 
@@ -12,24 +12,24 @@ use crate::manifests::Source;
 
 #[derive(Debug, Args)]
 pub(super) struct ConvertArguments {
-    /// The file of kube-proxy's --config, or its ConfigMap as kubectl prints it; - is standard input.
+    /// The --config file of kube-proxy, or its ConfigMap as kubectl prints it; - for standard input.
     #[arg(value_name = "FILE|-")]
     file: String,
-    /// How the ProxyConfig is written.
+    /// Output format of the ProxyConfig.
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
-    /// How it is told on standard error what became of the fields.
+    /// Format of the report on standard error about each field.
     #[arg(long, value_enum, default_value_t)]
     report: Output,
 }
 
-/// What kubectl or helm reads.
+/// Output formats, for kubectl or helm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
     #[default]
     Yaml,
     Json,
-    /// Values of the chart, for helm.
+    /// Helm values of the chart.
     Values,
 }
 

@@ -1,6 +1,6 @@
-//! `kubectl proxyplan`: what an operator asks of the proxy of a cluster, on their own machine or in a pod.
+//! `kubectl proxyplan`: commands for operators, on their own machine or in a pod.
 //!
-//! Touches: arguments, standard output and standard error, the API server, pages of controllers.
+//! Touches: arguments, standard output and standard error, the API server, admin pages of controllers.
 
 mod ask;
 mod cluster;
@@ -17,14 +17,14 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// What was asked for is so.
+/// The state is as asked for.
 const OK: u8 = 0;
-/// It is not so, or not yet.
+/// It is not, or not yet.
 const NOT_YET: u8 = 1;
-/// It cannot be found out.
+/// The state is unknown.
 const UNUSABLE: u8 = 2;
 
-/// Shows what the proxy of a cluster does.
+/// Inspects and controls the service proxy of a cluster.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl proxyplan", bin_name = "kubectl proxyplan", version)]
 struct Arguments {
@@ -34,54 +34,53 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows a node's whole plan, made here from the objects that you may read, and whether its agent
-    /// reported the same.
+    /// Shows a node's whole plan, computed here from the objects that you may read, and whether its agent reported
+    /// the same.
     ///
-    /// Ends with 0, with 1 when objects could not be read and were left out, 2 when there is no plan.
+    /// Exit codes: 0; 1 if unreadable objects were left out; 2 if there is no plan.
     Show(plans::ShowArguments),
-    /// Tells why a client on a node is, or is not, served by some endpoint of a Service.
+    /// Explains why a client on a node is, or is not, served by each endpoint of a Service.
     ///
-    /// Made from the objects that you may read. Ends as `show` does; also with 0 for a Service that is
-    /// not served, because that is the answer.
+    /// Computed from the objects that you may read. Exit codes as for `show`. A Service that is not served is a valid
+    /// answer: exit code 0.
     Explain(plans::ExplainArguments),
-    /// Shows what differs between the plans of two nodes.
+    /// Shows the differences between the plans of two nodes.
     ///
-    /// Ends with 0 when nothing does, 1 when something does, 2 when a node is not there.
+    /// Exit codes: 0 if there are none, 1 if there are some, 2 if a node does not exist.
     Diff(plans::DiffArguments),
-    /// Lists the nodes that need a look first: those that fail, have drifted, or take longest.
+    /// Lists the nodes that need attention first: failing, drifted, or slowest.
     ///
-    /// Ends with 0 when all have their plans in force and are healthy, 1 when not, 2 when nobody can say.
+    /// Exit codes: 0 if all nodes are healthy and have their plans in force, 1 if not, 2 if the state is unknown.
     Top(nodes::TopArguments),
-    /// Shows how far a change of the settings is, holds it, lets it go on, takes it back.
+    /// Shows the rollout of the settings; pauses, resumes or undoes it.
     ///
-    /// Ends with 0, with 1 when a change was taken back or needs you, 2 when nothing could be done.
+    /// Exit codes: 0; 1 if the rollout was rolled back, is paused or has halted; 2 if the command failed.
     Rollout(rollout::RolloutArguments),
-    /// Waits until all nodes have a Service in their kernels as it is now, or have stopped sending
+    /// Waits until all nodes have the current state of a Service in their kernels, or have stopped sending
     /// connections to an address.
     ///
-    /// What the API server holds when this begins is what is waited for. Nodes that are not Ready and have
-    /// no stream, and those that no controller has seen for a while, are listed and not waited for.
+    /// Waits for the state that the API server has when the command starts. Lists, but does not wait for, nodes that
+    /// are not Ready and have no stream, and nodes that no controller has seen for --unseen seconds.
     ///
-    /// Ends with 0 when all have it, 1 when the time is over, 2 when nobody can say.
+    /// Exit codes: 0 if all nodes have it, 1 after the timeout, 2 if the state is unknown.
     Wait(wait::WaitArguments),
-    /// Converts a configuration of kube-proxy into a ProxyConfig, and tells what became of each field.
+    /// Converts a kube-proxy configuration to a ProxyConfig, and reports the result for each field.
     ///
-    /// The ProxyConfig goes to standard output, what became of the fields to standard error. Flags of
-    /// kube-proxy's command line are no part of its configuration: `kube-proxy FLAGS --write-config-to FILE`
-    /// writes them down as one.
+    /// Prints the ProxyConfig on standard output and the report on standard error. Command-line flags of kube-proxy
+    /// are not part of its configuration: `kube-proxy FLAGS --write-config-to FILE` writes a configuration that
+    /// includes them.
     ///
-    /// Ends with 0 when nodes do what they did before, 1 when a field has no equal or changes its meaning, 2
-    /// when the configuration cannot be read.
+    /// Exit codes: 0 if nodes behave as before, 1 if a field has no equivalent or changes its meaning, 2 if the
+    /// configuration is unreadable.
     ConvertConfig(convert::ConvertArguments),
-    /// Prints what lets a shell complete these words: for example
-    /// `source <(kubectl-proxyplan completion bash)`.
+    /// Prints a shell completion script, for example for `source <(kubectl-proxyplan completion bash)`.
     Completion {
-        /// The shell.
+        /// Shell.
         shell: Shell,
     },
 }
 
-/// Runs the program; the result is its exit code.
+/// Runs the program and returns its exit code.
 pub fn run() -> ExitCode {
     let code = match Arguments::try_parse() {
         Ok(Arguments { command }) => match command {
@@ -93,7 +92,7 @@ pub fn run() -> ExitCode {
             Command::Wait(arguments) => with_runtime(wait::run(arguments)),
             Command::ConvertConfig(arguments) => code(convert::run(&arguments)),
             Command::Completion { shell } => {
-                // The file is called so, and kubectl finds it by that name.
+                // kubectl finds the plugin by the name of its file.
                 let program = "kubectl-proxyplan";
                 let mut command = Arguments::command().bin_name(program);
                 clap_complete::generate(shell, &mut command, program, &mut io::stdout().lock());
@@ -101,7 +100,7 @@ pub fn run() -> ExitCode {
             }
         },
         Err(error) => {
-            // With a closed terminal there is nobody left to tell.
+            // Ignored: the terminal may be closed.
             drop(error.print());
             u8::try_from(error.exit_code()).unwrap_or(UNUSABLE)
         }

@@ -1,4 +1,4 @@
-//! `kubectl proxyplan top`: which nodes need a look first, by what their agents reported.
+//! `kubectl proxyplan top`: nodes sorted by need for attention, from their agents' last reports.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -16,22 +16,22 @@ use super::output::Output;
 use super::{NOT_YET, OK};
 use crate::rollout::report;
 
-/// Objects in one page of a list.
+/// Page size of the list of ProxyPlans, objects.
 const PAGE: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(super) struct TopArguments {
-    /// How many nodes are listed; 0 for all.
+    /// Number of nodes to list; 0 for all.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// How they are written.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
 
-/// How a node is; the worst first.
+/// State of a node; the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 enum State {
     Failing,
@@ -53,7 +53,7 @@ impl State {
     }
 }
 
-/// A node, as its agent reported last.
+/// A node according to its agent's last report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -62,12 +62,12 @@ struct Row {
     state: State,
     /// From the end of planning to the end of programming.
     lag_milliseconds: Option<u64>,
-    /// Changes to the kernel of the last batch.
+    /// Kernel operations of the last batch.
     operations: Option<i64>,
-    /// Entries of the kernel that are not as they should be.
+    /// Kernel entries that differ from the plan.
     drift: Option<i64>,
     agent_version: Option<String>,
-    /// The first thing that is wrong.
+    /// The first failure.
     problem: Option<String>,
 }
 
@@ -132,7 +132,7 @@ fn table(rows: &[Row], limit: usize, out: &mut impl Write) -> io::Result<()> {
     if rows.is_empty() {
         return writeln!(
             out,
-            "no ProxyPlan is there: does a controller run, and are there Nodes?"
+            "no ProxyPlan exists; check that a controller runs and that there are Nodes"
         );
     }
     let width = |name: &str, of: fn(&Row) -> &str| {

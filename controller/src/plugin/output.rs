@@ -1,4 +1,4 @@
-//! What is printed.
+//! Output formats, and the report of `wait`.
 
 use std::io::{self, Write};
 
@@ -6,16 +6,16 @@ use clap::ValueEnum;
 
 use crate::convergence::Verdict;
 
-/// How many nodes are named for people.
+/// Maximum number of nodes in a table.
 const NAMED: usize = 20;
 
-/// For whom.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// For people.
+    /// A table for people.
     #[default]
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 

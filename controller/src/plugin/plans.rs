@@ -1,5 +1,5 @@
-//! `kubectl proxyplan show`, `explain` and `diff`: made here, from the objects that the user may read, by
-//! the same planner as the controllers'.
+//! `kubectl proxyplan show`, `explain` and `diff`: computed locally from the objects that the user may read, by the
+//! controllers' planner.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use portolan_planner::compare::{Difference, Lost, Plans};
 use super::cluster::{ClusterArguments, read};
 use super::{NOT_YET, OK, UNUSABLE};
 use crate::cli::explain::{ExplainQuestion, answer};
-use crate::cli::plan::{planner, print_plan, say, unknown_node};
+use crate::cli::plan::{planner, print_plan, report, unknown_node};
 use crate::cli::what_if::print_difference;
 use crate::manifests::Manifests;
 use crate::output::difference::Question;
@@ -22,11 +22,11 @@ use crate::output::{Format, plan_document};
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArguments {
-    /// The node.
+    /// Name of the node.
     node: String,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// How the plan is written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -41,13 +41,13 @@ pub(super) struct ExplainArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct DiffArguments {
-    /// A node.
+    /// Name of a node.
     one: Arc<str>,
-    /// Another one.
+    /// Name of another node.
     other: Arc<str>,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// How the difference is written.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -57,26 +57,24 @@ pub(super) async fn show(arguments: ShowArguments) -> anyhow::Result<u8> {
     let objects = read(&client).await?;
     let node = &*arguments.node;
     let Some(document) = plan_document(&planner(&objects), node) else {
-        return Ok(say(UNUSABLE, &unknown_node(node, &objects)));
+        return Ok(report(UNUSABLE, &unknown_node(node, &objects)));
     };
     let code = print_plan(&document, arguments.output, &objects);
-    say(code, &in_force(&client, node, &document.hash).await);
+    report(code, &in_force(&client, node, &document.hash).await);
     Ok(code)
 }
 
-/// Whether the node has this plan, by what its agent reported last.
+/// Reports whether the node has this plan in force, from its agent's last report.
 async fn in_force(client: &Client, node: &str, hash: &str) -> String {
     let plans: Api<ProxyPlan> = Api::all(client.clone());
     let plan = match plans.get_opt(node).await {
         Ok(Some(plan)) => plan,
         Ok(None) => {
-            return format!(
-                "{node}: whether it has this plan is not known: no ProxyPlan has its name"
-            );
+            return format!("{node}: unknown whether it has this plan: it has no ProxyPlan");
         }
         Err(error) => {
             return format!(
-                "{node}: whether it has this plan is not known: {error}; may you get proxyplans?"
+                "{node}: unknown whether it has this plan: {error}; check that you may get proxyplans"
             );
         }
     };
@@ -87,14 +85,14 @@ async fn in_force(client: &Client, node: &str, hash: &str) -> String {
         let applied = conditions.find(|condition| condition.type_ == condition::APPLIED)?;
         Some(applied.message.clone())
     };
-    let said = of(&status.conditions).unwrap_or_else(|| "nothing was heard of it".into());
+    let said = of(&status.conditions).unwrap_or_else(|| "no condition Applied".into());
     if applied.as_deref() == Some(hash) {
         return format!("{node} has this plan in force ({said})");
     }
     let reported = match (applied, received) {
-        (Some(applied), _) => format!("it reported another one, {applied}"),
+        (Some(applied), _) => format!("it reported another plan, {applied}"),
         (None, Some(received)) => format!("it received {received}"),
-        (None, None) => "it reported none".into(),
+        (None, None) => "it reported no plan".into(),
     };
     format!(
         "{node} may not have this plan: {reported} ({said}); the status is written every few minutes and when \
@@ -117,7 +115,7 @@ pub(super) async fn diff(arguments: DiffArguments) -> anyhow::Result<u8> {
     let [before, after] = plans;
     let (before, after) = match (before, after) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(unknown), _) | (_, Err(unknown)) => return Ok(say(UNUSABLE, &unknown)),
+        (Err(unknown), _) | (_, Err(unknown)) => return Ok(report(UNUSABLE, &unknown)),
     };
     let difference = Difference::on_node(one, &before, &after);
     let question = Question {
@@ -129,7 +127,7 @@ pub(super) async fn diff(arguments: DiffArguments) -> anyhow::Result<u8> {
     Ok(if difference.is_empty() { OK } else { NOT_YET })
 }
 
-/// The plans, if this node were the only one and had the plan of another.
+/// The plans of a cluster in which `one` is the only node and has the plan of `other`.
 fn in_place_of(
     one: &Arc<str>,
     other: &str,

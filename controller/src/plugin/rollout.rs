@@ -1,5 +1,5 @@
-//! `kubectl proxyplan rollout`: how far a change of the settings is; holding it, letting it go on, taking it
-//! back. Everything is written to the spec of the ProxyConfig, as by hand.
+//! `kubectl proxyplan rollout`: shows, pauses, resumes and undoes a change of the settings. Like a manual edit, it
+//! writes only to the spec of the ProxyConfig.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -17,9 +17,9 @@ use super::cluster::ClusterArguments;
 use super::output::Output;
 use super::{NOT_YET, OK};
 
-/// How long the controller that leads may take to see a pause: it looks every few seconds.
+/// Timeout for the leader to notice a pause; the leader checks every few seconds.
 const NOTICED: Duration = Duration::from_secs(60);
-/// How often that is looked for.
+/// Polling interval while waiting for the leader.
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
@@ -32,30 +32,29 @@ pub(super) struct RolloutArguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// How far it is, and what it waits for.
+    /// Shows the progress, and what the rollout waits for.
     Status {
-        /// How it is written.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Output,
     },
-    /// The revisions that can be gone back to, the newest first.
+    /// Lists the revisions that can be restored, newest first.
     History {
-        /// How they are written.
+        /// Output format.
         #[arg(short, long, value_enum, default_value_t)]
         output: Output,
     },
-    /// No further node is given a change, until it is resumed.
+    /// Stops giving the change to further nodes until `resume`.
     Pause,
-    /// It goes on. What was taken back, or has stopped, is tried again.
+    /// Continues, and retries a change that was rolled back or has halted.
     Resume,
-    /// Brings back an earlier revision, by the same waves.
+    /// Restores an earlier revision, in the same waves.
     Undo {
-        /// The revision, as `history` names it. Without it: the one that was in force before a change that
-        /// is on its way, or before the last one.
+        /// Revision as named by `history`. Default: the one in force before the current or last change.
         #[arg(long, value_name = "REVISION")]
         to: Option<String>,
     },
-    /// Ends an undo: what the settings in the spec say is wanted again.
+    /// Ends an undo: the settings in the spec apply again.
     Redo,
 }
 
@@ -63,7 +62,7 @@ pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
     let configs: Api<ProxyConfig> = Api::all(arguments.cluster.client().await?);
     let config = configs.get_opt(Config::DEFAULT).await?;
     let config = config.context(
-        "there is no ProxyConfig `default`: a controller that leads makes it; does one run?",
+        "there is no ProxyConfig `default`, which the leading controller creates; check that a controller leads",
     )?;
     let status = config.status.as_ref();
     let nothing = RolloutStatus::default();
@@ -75,11 +74,11 @@ pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
             match output {
                 Output::Json => json_line(rollout, &mut out)?,
                 Output::Table => {
-                    told(rollout, &mut out)?;
+                    write_status(rollout, &mut out)?;
                     if let Some(to) = held(&config) {
                         writeln!(
                             out,
-                            "  undone   {to} is wanted in place of the spec until `redo`"
+                            "  undone   {to} applies instead of the spec until `redo`"
                         )?;
                     }
                 }
@@ -100,7 +99,7 @@ pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
     };
     if config.spec.rollout.is_none() {
         bail!(
-            "ProxyConfig default: spec.rollout: not there, so all nodes have a change at once; \
+            "ProxyConfig default: spec.rollout is not set, so all nodes receive a change at once; \
              set it to {{}} for waves"
         );
     }
@@ -113,7 +112,7 @@ pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
     Ok(OK)
 }
 
-/// Whether it goes on only after the controller that leads has seen it paused.
+/// Whether the rollout resumes only after the leader has seen it paused.
 fn waits_for_a_look(rollout: &RolloutStatus) -> bool {
     match rollout.phase {
         RolloutPhase::Halted => true,
@@ -122,7 +121,7 @@ fn waits_for_a_look(rollout: &RolloutStatus) -> bool {
     }
 }
 
-/// Waits until the controller that leads has seen the pause.
+/// Waits until the leader has seen the pause.
 async fn noticed(configs: &Api<ProxyConfig>) -> anyhow::Result<()> {
     let asked = Instant::now();
     while asked.elapsed() < NOTICED {
@@ -134,8 +133,8 @@ async fn noticed(configs: &Api<ProxyConfig>) -> anyhow::Result<()> {
         sleep(LOOK).await;
     }
     bail!(
-        "the rollout is paused, and no controller has taken notice for {} s: does one lead? Resume it again \
-         then",
+        "the rollout is paused, and no controller has noticed for {} s; check that one leads, then resume \
+         again",
         NOTICED.as_secs()
     )
 }
@@ -147,11 +146,12 @@ async fn store(configs: &Api<ProxyConfig>, change: &Value) -> anyhow::Result<()>
         ..PatchParams::default()
     };
     let stored = configs.patch(Config::DEFAULT, &params, &patch).await;
-    stored.context("write spec.rollout of the ProxyConfig; may you patch proxyconfigs?")?;
+    stored
+        .context("write spec.rollout of the ProxyConfig; check that you may patch proxyconfigs")?;
     Ok(())
 }
 
-/// The revision that is wanted in place of what the spec says.
+/// The revision that applies instead of the spec.
 fn held(config: &ProxyConfig) -> Option<&str> {
     let to = config.spec.rollout.as_ref()?.rollback_to.as_deref();
     to.filter(|to| !to.is_empty())
@@ -159,17 +159,17 @@ fn held(config: &ProxyConfig) -> Option<&str> {
 
 fn done(change: &Value) -> String {
     match (&change["paused"], change["rollbackTo"].as_str()) {
-        (Value::Bool(true), _) => "paused: no further node is given a change".into(),
+        (Value::Bool(true), _) => "paused: no further node receives the change".into(),
         (Value::Bool(false), _) => "resumed".into(),
-        (_, Some("")) => "what the spec says is wanted again".into(),
+        (_, Some("")) => "the settings in the spec apply again".into(),
         (_, Some(revision)) => format!(
-            "going back to {revision}; what the spec says is wanted again after `kubectl proxyplan rollout redo`"
+            "restoring {revision}; the settings in the spec apply again after `kubectl proxyplan rollout redo`"
         ),
         _ => String::new(),
     }
 }
 
-/// The revision to go back to.
+/// The revision to restore.
 fn former(rollout: &RolloutStatus, to: Option<String>) -> anyhow::Result<String> {
     let names = || {
         let names = rollout.history.iter().rev().map(|one| &*one.revision);
@@ -180,7 +180,7 @@ fn former(rollout: &RolloutStatus, to: Option<String>) -> anyhow::Result<String>
             return Ok(to);
         }
         bail!(
-            "--to {to}: no such revision is remembered (there are: {})",
+            "--to {to}: no such revision in the history (there are: {})",
             names()
         );
     }
@@ -192,7 +192,7 @@ fn former(rollout: &RolloutStatus, to: Option<String>) -> anyhow::Result<String>
     older.find(|one| one.revision == rollout.current_revision);
     let before = older.next().with_context(|| {
         format!(
-            "nothing to go back to: no revision before {} is remembered",
+            "nothing to restore: the history has no revision before {}",
             rollout.current_revision
         )
     })?;
@@ -211,26 +211,29 @@ fn json_line(value: &impl serde::Serialize, out: &mut impl Write) -> io::Result<
     writeln!(out)
 }
 
-fn told(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
+fn write_status(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
     let (current, target) = (&rollout.current_revision, &rollout.target_revision);
     match rollout.phase {
         _ if current.is_empty() => {
-            writeln!(out, "nothing was recorded yet: does a controller lead?")?;
+            writeln!(
+                out,
+                "no rollout is recorded yet; check that a controller leads"
+            )?;
         }
         RolloutPhase::Complete => writeln!(out, "complete: all nodes have {current}")?,
-        RolloutPhase::RolledBack => writeln!(out, "taken back: all nodes have {current} again")?,
+        RolloutPhase::RolledBack => writeln!(out, "rolled back: all nodes have {current} again")?,
         phase => {
             let phase = match phase {
-                RolloutPhase::Soaking => "is watched",
+                RolloutPhase::Soaking => "is soaking",
                 RolloutPhase::Paused => "is paused",
-                RolloutPhase::Halted => "has stopped and needs you",
-                _ => "goes on",
+                RolloutPhase::Halted => "has halted and needs attention",
+                _ => "is in progress",
             };
             writeln!(out, "{current} -> {target} {phase}")?;
         }
     }
     if let (Some(touched), Some(total)) = (rollout.touched_nodes, rollout.total_nodes) {
-        writeln!(out, "  nodes    {touched} of {total} were given it")?;
+        writeln!(out, "  nodes    {touched} of {total} have received it")?;
     }
     let fields = [
         ("wave", &rollout.wave),
@@ -243,7 +246,7 @@ fn told(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
         }
     }
     if let Some(since) = &rollout.soaking_since {
-        writeln!(out, "  watched  since {}", since.0)?;
+        writeln!(out, "  soaking  since {}", since.0)?;
     }
     if !rollout.excused_nodes.is_empty() {
         let nodes = rollout.excused_nodes.join(", ");
@@ -255,17 +258,17 @@ fn told(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
 fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
     let mark = |one: &RevisionRecord| match (&one.revision, rollout.phase) {
         (name, _) if *name == rollout.current_revision => "in force",
-        (name, RolloutPhase::RolledBack) if *name == rollout.target_revision => "taken back",
-        (name, _) if *name == rollout.target_revision => "on its way",
+        (name, RolloutPhase::RolledBack) if *name == rollout.target_revision => "rolled back",
+        (name, _) if *name == rollout.target_revision => "pending",
         _ => "",
     };
     let width = rollout.history.iter().map(|one| one.revision.len()).max();
     let width = width.unwrap_or(0).max("REVISION".len());
     let mut row = |revision: &str, since: &str, state: &str, agents: &str| {
-        let line = format!("{revision:width$}  {since:20}  {state:10}  {agents}");
+        let line = format!("{revision:width$}  {since:20}  {state:11}  {agents}");
         writeln!(out, "{}", line.trim_end())
     };
-    // Where the controller keeps no agents there is nothing to say of them.
+    // The column is empty if the controller does not manage agents.
     let kept = rollout.history.iter().any(|one| image(one).is_some());
     row(
         "REVISION",
@@ -282,7 +285,7 @@ fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The image of agents in a revision; nothing where the controller keeps no agents.
+/// The image of the agents in a revision; `None` if the controller does not manage agents.
 fn image(one: &RevisionRecord) -> Option<String> {
     let content: Value = serde_json::from_str(&one.content).ok()?;
     let image = content.pointer("/agents/spec/template/spec/containers/0/image")?;
@@ -318,8 +321,8 @@ mod tests {
             "default-1"
         );
         let first = rollout(RolloutPhase::Complete, "default-1", "default-1");
-        insta::assert_snapshot!(former(&first, None).unwrap_err(), @"nothing to go back to: no revision before default-1 is remembered");
-        insta::assert_snapshot!(former(&first, Some("default-2".into())).unwrap_err(), @"--to default-2: no such revision is remembered (there are: default-7, default-4, default-1)");
+        insta::assert_snapshot!(former(&first, None).unwrap_err(), @"nothing to restore: the history has no revision before default-1");
+        insta::assert_snapshot!(former(&first, Some("default-2".into())).unwrap_err(), @"--to default-2: no such revision in the history (there are: default-7, default-4, default-1)");
     }
 
     #[test]
@@ -336,16 +339,16 @@ mod tests {
         let agents = json!({"spec": {"template": {"spec": {"containers": containers}}}});
         status.history[2].content = json!({"agents": agents}).to_string();
         let mut out = Vec::new();
-        told(&status, &mut out).unwrap();
+        write_status(&status, &mut out).unwrap();
         history(&status, &mut out).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
-        default-4 -> default-7 goes on
-          nodes    21 of 60 were given it
+        default-4 -> default-7 is in progress
+          nodes    21 of 60 have received it
           wave     zone zone-b
           waits    node-31 has not answered for 12 s
           excused  node-9 (away or failing before)
-        REVISION   SINCE                 STATE       AGENTS
-        default-7  -                     on its way  r/portolan-agent:2
+        REVISION   SINCE                 STATE        AGENTS
+        default-7  -                     pending      r/portolan-agent:2
         default-4  -                     in force
         default-1  -
         ");

@@ -1,4 +1,4 @@
-//! `kubectl proxyplan wait`: until a change is on all nodes.
+//! `kubectl proxyplan wait`: waits until a change is on all nodes.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -13,6 +13,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use portolan_plan::ServiceId;
+use portolan_planner::model::Kind;
 use tokio::time::{Instant, sleep};
 
 use super::ask::{Controller, ControllerArguments, Problem};
@@ -20,34 +21,33 @@ use super::cluster::ClusterArguments;
 use super::output::{self, Output};
 use super::{NOT_YET, OK};
 use crate::convergence::{Convergence, Node, Question, Verdict, merge};
-use crate::watch::Kind;
 
-/// How often controllers are asked.
+/// Polling interval.
 const EVERY: Duration = Duration::from_millis(200);
-/// How often a person is told what is waited for.
-const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// Interval of progress reports on a terminal.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(super) struct WaitArguments {
-    /// The Service.
+    /// Service.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
     service: ServiceId,
-    /// Wait until no node sends new connections of the Service to this address: what a preStop hook
-    /// does before its container stops listening.
+    /// Wait until no node sends new connections of the Service to this address. For a preStop hook, before its
+    /// container stops listening.
     #[arg(long, value_name = "IP")]
     gone: Option<IpAddr>,
-    /// How long to wait, in seconds.
+    /// Timeout, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
-    /// A node that no controller has had a stream to for so many seconds is not waited for, once all
-    /// controllers have answered.
+    /// Seconds after which a node without a stream to any controller is not waited for. Needs answers from all
+    /// controllers.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     unseen: u64,
     #[command(flatten)]
     controllers: ControllerArguments,
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// What is printed at the end.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -56,7 +56,7 @@ fn service(text: &str) -> Result<ServiceId, String> {
     text.split_once('/')
         .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
         .map(|(namespace, name)| ServiceId::new(namespace, name))
-        .ok_or_else(|| "write it as NAMESPACE/NAME".into())
+        .ok_or_else(|| "expected NAMESPACE/NAME".into())
 }
 
 pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
@@ -72,32 +72,32 @@ pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
         gone: arguments.gone,
         read: asked.versions,
     };
-    let mut told = Instant::now();
+    let mut reported_at = Instant::now();
     loop {
         let (answers, problems) = ask_all(&controllers, &question).await?;
-        // One that does not answer may hold streams: its nodes are then away from all others.
+        // A controller that does not answer may hold streams, whose nodes then appear to be away.
         let unseen = problems.is_empty().then_some(arguments.unseen);
         let mut verdict = merge(&answers, Some(&asked.nodes), unseen);
         verdict.held_up.extend(problems);
         if !asked.exists && answers.iter().any(|answer| answer.served) {
-            verdict.not_yet("a controller has not seen yet that the Service is gone");
+            verdict.not_yet("a controller has not yet seen the deletion of the Service");
         } else if asked.exists && answers.iter().all(|answer| !answer.served) {
-            verdict.not_yet("nobody serves it: has it a cluster IP, and is it this proxy's?");
+            verdict.not_yet("no controller serves it; check that it has a cluster IP and no other proxy's label");
         }
         let over = Instant::now() >= deadline;
         if verdict.converged || over {
             output::print(&verdict, arguments.output)?;
             return Ok(if verdict.converged { OK } else { NOT_YET });
         }
-        if told.elapsed() >= TOLD_EVERY && io::stderr().is_terminal() {
-            told = Instant::now();
-            tell(&verdict);
+        if reported_at.elapsed() >= REPORT_EVERY && io::stderr().is_terminal() {
+            reported_at = Instant::now();
+            report(&verdict);
         }
         sleep(EVERY).await;
     }
 }
 
-fn tell(verdict: &Verdict) {
+fn report(verdict: &Verdict) {
     let (in_force, waiting) = (verdict.in_force, verdict.waiting.len());
     let first = verdict.held_up.first().cloned().or_else(|| {
         let first = verdict.waiting.first()?;
@@ -110,7 +110,7 @@ fn tell(verdict: &Verdict) {
     ));
 }
 
-/// What all controllers say, and why some say nothing.
+/// The answers of all controllers, and the temporary errors of those that did not answer.
 async fn ask_all(
     controllers: &[Controller],
     question: &Question,
@@ -129,7 +129,7 @@ async fn ask_all(
     Ok((answers, problems))
 }
 
-/// What the API server holds.
+/// The state in the API server.
 struct Asked {
     exists: bool,
     versions: BTreeMap<Kind, u64>,
@@ -170,7 +170,7 @@ impl Asked {
     }
 }
 
-/// The version of an object; a number, as all API servers since 1.35 promise.
+/// The resource version of an object. Numeric in all API servers since 1.35.
 fn version(object: &impl kube::ResourceExt) -> Option<u64> {
     object.resource_version()?.parse().ok()
 }

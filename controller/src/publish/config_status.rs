@@ -14,7 +14,7 @@ use super::plan::warning;
 use super::previous::since;
 use super::status::{Judged, Verdict, condition};
 use crate::known::Known;
-use crate::object::ObjectId;
+use portolan_planner::model::ObjectId;
 
 /// What became of a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]

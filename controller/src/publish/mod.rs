@@ -2,7 +2,7 @@
 //! ProxyPlanSlices and the status of the ProxyConfig.
 //!
 //! Most of it is pure: what an object says (`plan`, `slices`, `status`, `config_status`), what is
-//! written next and when (`desk`, with `budget`, `queue` and `pauses`). Only `calls` and `publisher`
+//! written next and when (`reconcilers`, with `budget`, `queue` and `pauses`). Only `calls` and `publisher`
 //! touch anything. Nodes do not read these objects: nothing here can hold up a plan on its way.
 
 pub mod budget;
@@ -12,7 +12,6 @@ mod calls;
 mod catalog;
 mod config_status;
 mod content;
-mod desk;
 mod figures;
 mod news;
 mod notes;
@@ -21,6 +20,7 @@ mod plan;
 mod ports;
 mod previous;
 mod publisher;
+mod reconcilers;
 mod slices;
 mod status;
 mod write;

@@ -8,7 +8,7 @@ use portolan_plan::{NodeEntry, ServiceId};
 use portolan_planner::{PlannedService, Update};
 use tokio::sync::Notify;
 
-use crate::object::ObjectId;
+use portolan_planner::model::ObjectId;
 
 /// For whoever plans.
 #[derive(Debug, Clone)]

@@ -15,7 +15,7 @@ use super::figures::{Figures, count};
 use super::ports::planned_service;
 use crate::from_kube;
 use crate::known::Known;
-use crate::object::ObjectId;
+use portolan_planner::model::ObjectId;
 
 /// How many bytes of Services, and of health check ports, go into one object.
 pub(super) const SERVICES_BYTES: usize = 80 * 1024;

@@ -1,5 +1,4 @@
-//! The task that keeps the objects in the store as they should be. It decides nothing: the desk says
-//! what to do, the calls do it.
+//! The task that keeps the objects in the store up to date. The reconcilers decide what to do, the calls do it.
 //!
 //! Touches: the API server, by its calls, and the clock.
 
@@ -13,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
 use super::calls::Calls;
-use super::desk::{Desk, Now, Step};
 use super::notes::{Inbox, Notes};
+use super::reconcilers::{Now, Reconcilers, Step};
 use crate::board::Board;
 use crate::events::Events;
 use crate::known::Shared;
@@ -31,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// Writes ProxyPlans, ProxyPlanSlices and the status of the ProxyConfig.
 pub struct Publisher {
-    desk: Desk,
+    reconcilers: Reconcilers,
     calls: Calls,
     board: Arc<Board>,
     inbox: Arc<Inbox>,
@@ -62,7 +61,7 @@ impl Publisher {
     ) -> (Self, Notes) {
         let inbox = Arc::new(Inbox::default());
         let publisher = Self {
-            desk: Desk::new(shared, board.clone()),
+            reconcilers: Reconcilers::new(shared, board.clone()),
             calls: Calls::new(client),
             board,
             inbox: inbox.clone(),
@@ -77,7 +76,7 @@ impl Publisher {
     #[must_use]
     pub fn while_leading(mut self, leading: watch::Receiver<bool>) -> Self {
         let leads = *leading.borrow();
-        self.desk.lead(leads, self.now());
+        self.reconcilers.lead(leads, self.now());
         self.leading = Some(leading);
         self
     }
@@ -85,7 +84,7 @@ impl Publisher {
     /// Tells what changes as events.
     #[must_use]
     pub fn telling(mut self, events: Events) -> Self {
-        self.desk.events = events;
+        self.reconcilers.record_events(events);
         self
     }
 
@@ -110,7 +109,7 @@ impl Publisher {
                     break;
                 }
                 let now = self.now();
-                match self.desk.next(now) {
+                match self.reconcilers.next(now) {
                     Step::Call(call) => under_way.push(self.calls.clone().make(call)),
                     Step::Again => {}
                     Step::Wait(until) => {
@@ -126,21 +125,21 @@ impl Publisher {
             tokio::select! {
                 Some((call, outcome)) = under_way.next() => {
                     let now = self.now();
-                    self.desk.done(&call, outcome, now);
+                    self.reconcilers.done(&call, outcome, now);
                 }
                 told = after(gathered, self.inbox.news()) => {
                     gathered = Instant::now() + GATHER;
                     let now = self.now();
-                    self.desk.told(told, now);
+                    self.reconcilers.planned(told, now);
                 }
                 nodes = after(gathered, self.board.changes()) => {
                     gathered = Instant::now() + GATHER;
                     let now = self.now();
-                    self.desk.heard(nodes, now);
+                    self.reconcilers.reported(nodes, now);
                 }
                 leads = led(&mut self.leading) => {
                     let now = self.now();
-                    self.desk.lead(leads, now);
+                    self.reconcilers.lead(leads, now);
                 }
                 () = sleep_until(wake) => {}
             }

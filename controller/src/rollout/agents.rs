@@ -1,41 +1,30 @@
-//! Agents that a change replaces: what is asked for, and on which nodes it runs.
+//! Agents that a change replaces: the template that is wanted, and the nodes on which its pods run.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::{Api, Client};
+use std::sync::Arc;
+
 use portolan_planner::model;
 use portolan_rollout::{Agent, State};
 use serde_json::Value;
 
-use crate::agents::{AgentPods, KEY, Template, list};
+use crate::agents::{AgentPods, KEY, Template, Watched};
 use crate::from_kube;
-use crate::trust::Named;
+use crate::mirror::Unavailable;
 
-/// Where the template of the agents' DaemonSet is, and their pods.
-pub(super) struct AgentsSource {
-    map: Named,
-    templates: Api<ConfigMap>,
-    pods: Api<Pod>,
-}
+/// The template of the agents' DaemonSets, and their pods.
+pub(super) struct AgentsSource(pub(super) Arc<Watched>);
 
 impl AgentsSource {
-    pub(super) fn new(client: Client, map: &Named) -> Self {
-        Self {
-            templates: Api::namespaced(client.clone(), &map.namespace),
-            pods: Api::namespaced(client, &map.namespace),
-            map: map.clone(),
-        }
-    }
-
-    /// The template; nothing where there is none that can be used.
-    pub(super) async fn read(&self) -> kube::Result<Option<Value>> {
-        let map = self.templates.get_opt(&self.map.name).await?;
-        let data = map.and_then(|map| map.data).unwrap_or_default();
-        let template = data.get(KEY).and_then(|text| Template::read(text).ok());
+    /// The template; nothing if there is none that can be used.
+    pub(super) fn read(&self) -> Result<Option<Value>, Unavailable> {
+        let map = self.0.template()?;
+        let data = map.as_ref().and_then(|map| map.data.as_ref());
+        let text = data.and_then(|data| data.get(KEY));
+        let template = text.and_then(|text| Template::read(text).ok());
         Ok(template.map(|template| template.value()))
     }
 
     /// What the change on its way does to agents; nothing if it leaves them as they are.
-    pub(super) async fn replaced(&self, state: &State) -> kube::Result<Option<Replaced>> {
+    pub(super) fn replaced(&self, state: &State) -> Result<Option<Replaced>, Unavailable> {
         let template = |number| Template::of(from_kube::agents_of(state, number)?).ok();
         let Some(target) = template(state.target()) else {
             return Ok(None);
@@ -44,7 +33,7 @@ impl AgentsSource {
         if template(state.current).is_some_and(|current| current.hash() == hash) {
             return Ok(None);
         }
-        let pods = list(&self.pods).await?;
+        let pods = self.0.agent_pods()?;
         Ok(Some(Replaced { target, hash, pods }))
     }
 }

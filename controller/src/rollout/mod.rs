@@ -1,7 +1,7 @@
 //! Brings a change of the settings to nodes in waves.
 //!
-//! What is decided is a function of what is stored ([`portolan_rollout::State::advance`]); this is the
-//! task that reads what it needs, and stores what came out. Only the controller that leads runs it, and a
+//! What is decided is a function of what is stored ([`portolan_rollout::State::advance`]); this is the task that reads
+//! what it needs from watches, and stores the result. Only the controller that leads runs it, and a
 //! write that is about an older object than the present one is refused by the API server, so of two that
 //! think that they lead one decides. All controllers serve nodes by what is stored, which their watch of
 //! the ProxyConfig brings them.
@@ -11,55 +11,54 @@
 mod agents;
 mod news;
 mod report;
+mod reports;
 mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use portolan_crds::{ProxyConfig, ProxyPlan, RolloutStatus};
-use portolan_planner::model::ProxyConfig as Config;
+use portolan_crds::{ProxyConfig, RolloutStatus};
 use portolan_rollout::{Agent, Moment, Node, Policy, Report, State, Tally};
 use serde_json::json;
 use thiserror::Error;
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 pub use report::report;
 pub use written::rollout_status;
 
+use crate::agents::Watched;
 use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube::{self, FieldError};
 use crate::known::Shared;
-use crate::trust::Named;
+use crate::leading::{Leading, while_leading};
+use crate::mirror::Unavailable;
 use agents::{AgentsSource, Replaced};
+use reports::{NodeStatus, Reports};
 
 /// Who we are to the API server: the rest of the status has another owner.
 const MANAGER: &str = "portolan-rollout";
-/// How often it is looked at while nothing is on its way.
+/// The longest time between two passes while no change is being rolled out: Nodes come from the planner, which sends
+/// no ticks. A pass without changes costs the API server nothing.
 const IDLE: Duration = Duration::from_secs(5);
-/// The same while something is, in small clusters.
+/// The shortest time between two passes, and the longest one during a rollout, which waits for times.
 const BUSY: Duration = Duration::from_secs(2);
-/// The same for each node: statuses of 5,000 nodes are read every 50 s.
-const EACH: Duration = Duration::from_millis(10);
-/// How long one look may take.
+/// How long one pass may take.
 const LONGEST: Duration = Duration::from_secs(120);
-/// ProxyPlans that are read at once.
-const PAGE: u32 = 100;
 
 /// Why nothing could be decided.
 #[derive(Debug, Error)]
 enum Trouble {
     /// The API server refuses, or is not there.
-    #[error(
-        "{0}; may this controller get proxyconfigs, list proxyplans and patch proxyconfigs/status, and get the \
-         ConfigMap of agents and list their pods?"
-    )]
+    #[error("{0}; may this controller patch proxyconfigs/status?")]
     Api(#[from] kube::Error),
+    /// What it depends on is not known.
+    #[error("{0}; may this controller list and watch them?")]
+    Unavailable(#[from] Unavailable),
     /// What was read makes no sense.
     #[error("{0}")]
     Field(#[from] FieldError),
@@ -71,7 +70,8 @@ enum Trouble {
 /// The task.
 pub struct Rollout {
     configs: Api<ProxyConfig>,
-    plans: Api<ProxyPlan>,
+    watched: Arc<Watched>,
+    client: Client,
     shared: Shared,
     events: Events,
     /// Where agents are kept.
@@ -87,39 +87,48 @@ impl std::fmt::Debug for Rollout {
 }
 
 impl Rollout {
-    /// Brings changes to the nodes that are known, and tells of it.
-    pub fn new(client: Client, shared: Shared, events: Events) -> Self {
+    /// Rolls changes out to the nodes that are known, and records events. Agents are rolled out as well if
+    /// `with_agents`.
+    pub fn new(
+        client: Client,
+        shared: Shared,
+        watched: Arc<Watched>,
+        with_agents: bool,
+        events: Events,
+    ) -> Self {
         Self {
             configs: Api::all(client.clone()),
-            plans: Api::all(client),
+            agents: with_agents.then(|| AgentsSource(watched.clone())),
+            watched,
+            client,
             shared,
             events,
-            agents: None,
             said: String::new(),
         }
     }
 
-    /// Rolls out agents, too: the template of their DaemonSet is in this ConfigMap.
-    #[must_use]
-    pub fn with_agents(self, client: Client, template: &Named) -> Self {
-        Self {
-            agents: Some(AgentsSource::new(client, template)),
-            ..self
-        }
+    /// Decides while this controller leads.
+    pub async fn run(mut self, leading: Leading) {
+        while_leading!(leading, self.keep());
     }
 
-    /// Decides while this says so; always where there is no other controller. Never ends by itself.
-    pub async fn run(mut self, leading: Option<watch::Receiver<bool>>) {
+    async fn keep(&mut self) {
+        let mut changes = self.watched.changes();
+        let mut reports = Reports::new(self.client.clone());
         loop {
-            let leads = leading.as_ref().is_none_or(|leads| *leads.borrow());
-            let pause = if leads { self.look().await } else { BUSY };
-            sleep(pause).await;
+            let begin = Instant::now();
+            changes.mark_unchanged();
+            let pause = self.look(&mut reports).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                Ok(()) = changes.changed() => sleep_until(begin + BUSY).await,
+            }
         }
     }
 
-    /// Decides once, and tells when to look again.
-    async fn look(&mut self) -> Duration {
-        let looked = timeout(LONGEST, self.decide()).await;
+    /// Decides once, and returns when the next pass is due.
+    async fn look(&mut self, reports: &mut Reports) -> Duration {
+        let looked = timeout(LONGEST, self.decide(reports)).await;
         match looked.unwrap_or(Err(Trouble::Silent)) {
             Ok(pause) => {
                 self.said.clear();
@@ -140,8 +149,9 @@ impl Rollout {
         }
     }
 
-    async fn decide(&self) -> Result<Duration, Trouble> {
-        let Some(config) = self.configs.get_opt(Config::DEFAULT).await? else {
+    async fn decide(&self, reports: &mut Reports) -> Result<Duration, Trouble> {
+        self.watched.config.ready().await?;
+        let Some(config) = self.watched.config()? else {
             return Ok(IDLE);
         };
         let served = from_kube::proxy_config(&config)?;
@@ -165,7 +175,7 @@ impl Rollout {
         };
         let agents = match &self.agents {
             None => None,
-            Some(source) => match source.read().await? {
+            Some(source) => match source.read()? {
                 Some(agents) => Some(agents),
                 // Who keeps agents says why it cannot be used; what nodes have stays.
                 None => match &stored {
@@ -184,7 +194,7 @@ impl Rollout {
         let mut tally = None;
         let policy = asked.policy.as_ref();
         if let Some(policy) = policy.filter(|_| state.rolling().is_some()) {
-            (state, tally) = self.advance(state, policy, now).await?;
+            (state, tally) = self.advance(state, policy, reports, now).await?;
         }
         let after = rollout_status(&state, policy, tally.as_ref(), &before);
         if after != before {
@@ -194,25 +204,27 @@ impl Rollout {
                 self.events.tell(event);
             }
         }
-        Ok(match state.rolling() {
-            Some(progress) if !progress.halted => self.pace(),
-            _ => IDLE,
-        })
+        let advances = state.rolling().is_some_and(|progress| !progress.halted);
+        if !advances {
+            reports.stop();
+        }
+        Ok(if advances { BUSY } else { IDLE })
     }
 
     async fn advance(
         &self,
         state: State,
         policy: &Policy,
+        reports: &mut Reports,
         now: Moment,
     ) -> Result<(State, Option<Tally>), Trouble> {
         // What nodes report decides nothing then.
         if policy.paused || is_halted(&state) {
             return Ok((state.advance(policy, &[], now), None));
         }
-        let reports = self.reports().await?;
+        let reports = reports.read(SystemTime::now()).await?;
         let replaced = match &self.agents {
-            Some(source) => source.replaced(&state).await?,
+            Some(source) => source.replaced(&state)?,
             None => None,
         };
         let nodes = self.nodes(&state, &reports, replaced.as_ref())?;
@@ -221,28 +233,6 @@ impl Rollout {
         let state = state.advance(policy, &nodes, now);
         let tally = state.rolling().map(|progress| Tally::of(progress, &nodes));
         Ok((state, tally))
-    }
-
-    /// What nodes reported: to all controllers, so it is read from where all of them write it.
-    async fn reports(&self) -> Result<BTreeMap<Arc<str>, NodeStatus>, Trouble> {
-        let now = SystemTime::now();
-        let mut params = ListParams::default().limit(PAGE);
-        let mut reports = BTreeMap::new();
-        loop {
-            let page = self.plans.list(&params).await?;
-            reports.extend(page.items.iter().filter_map(|plan| {
-                let status = plan.status.as_ref()?;
-                let status = NodeStatus {
-                    report: report(status, now),
-                    pod: status.agent_pod.clone(),
-                };
-                Some((plan.name_any().into(), status))
-            }));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => return Ok(reports),
-            }
-        }
     }
 
     /// All nodes, and what the change means to each.
@@ -284,23 +274,15 @@ impl Rollout {
         });
         let params = PatchParams::apply(MANAGER).force();
         let patch = Patch::Apply(object);
-        self.configs
+        let patched = self
+            .configs
             .patch_status(&config.name_any(), &params, &patch)
             .await?;
+        self.watched
+            .config
+            .wrote(&patched, |patched| Some(patched.clone()));
         Ok(())
     }
-
-    fn pace(&self) -> Duration {
-        let nodes = self.shared.read().planner.nodes().len();
-        BUSY.max(EACH * u32::try_from(nodes).unwrap_or(u32::MAX))
-    }
-}
-
-/// The status of a node.
-struct NodeStatus {
-    report: Report,
-    /// The pod of the agent that reported it, if known.
-    pod: Option<String>,
 }
 
 /// Whether somebody has to look.

@@ -1,4 +1,4 @@
-//! What an agent answers to a batch.
+//! Handles the answer of an agent to a batch.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,30 +15,30 @@ use super::session::End;
 use super::trip::Trip;
 use crate::board::{Acked, Board, REMEMBERED};
 
-/// No answer for so long is told: an agent that hangs says nothing itself. Longer than the agent
-/// needs to find that its own thread hangs, and to say where.
+/// Time after which a missing answer is reported, since an agent that hangs reports nothing itself. Longer than the
+/// agent needs to detect its own stuck thread and to log where.
 const OVERDUE: Duration = Duration::from_secs(120);
 
-/// What a stream knows of its agent.
+/// What a stream needs to record about its agent.
 #[derive(Debug)]
 pub(super) struct Notes {
     pub(super) draining: Draining,
     pub(super) confirmed: Confirmed,
 }
 
-/// A batch that was sent and has no answer yet.
+/// A batch without an answer yet.
 #[derive(Debug)]
 pub(super) struct Sent {
     number: u64,
     snapshot: bool,
     made: Instant,
-    /// The plan that it leads to; known once all of it is made.
+    /// The hash of the plan after it; known once all of it is produced.
     leads_to: PlanHash,
     pub(super) trip: Trip,
 }
 
 impl Sent {
-    /// A batch of what was planned then.
+    /// A batch of the plans at `made`.
     pub(super) fn new(number: u64, snapshot: bool, made: Instant, trip: Trip) -> Self {
         Self {
             number,
@@ -49,22 +49,22 @@ impl Sent {
         }
     }
 
-    /// All of it is on its way, and leads to this plan.
+    /// Records that all of it is sent, and the hash of the plan after it.
     pub(super) fn handed(&mut self, leads_to: PlanHash) {
         self.leads_to = leads_to;
         self.trip.handed();
     }
 
-    /// Whether the agent does not hold what this leads to: it says so, or another hash. What would be sent
-    /// next is about a plan that it has not.
+    /// Whether the agent does not hold the plan after this batch: it reports so, or another hash. The next batch
+    /// would apply to a plan that it does not have.
     fn is_missed(&self, ack: &wire::Ack) -> bool {
         let received = PlanHash::from_bytes(&ack.received_hash);
         ack.refused || received.is_some_and(|received| received != self.leads_to)
     }
 }
 
-/// Waits for the answer to a batch and puts it on the board; false when the agent needs the whole
-/// plan. What the agent tells of its node meanwhile is taken in.
+/// Waits for the answer to a batch and records it on the board. Returns false if the agent needs the whole plan.
+/// Status messages received meanwhile are processed.
 pub(super) async fn wait(
     answers: &mut Streaming<wire::AgentMessage>,
     hello: &wire::Hello,
@@ -89,7 +89,7 @@ pub(super) async fn wait(
         };
         match message.message {
             Some(Answer::Ack(ack)) if ack.batch == number => break ack,
-            Some(Answer::Status(told)) => status(&told, hello, board, notes)?,
+            Some(Answer::Status(update)) => status(&update, hello, board, notes)?,
             _ => {
                 let wrong = format!("an answer to batch {number} was expected");
                 return Err(End::Refused(Status::invalid_argument(wrong)));
@@ -99,19 +99,19 @@ pub(super) async fn wait(
     let missed = sent.is_missed(&ack);
     report(&hello.node, &ack, missed);
     let acked = acked(&ack, sent.made);
-    // Before it is in force for those who look: they then look for this.
+    // Before the plan is recorded as in force, whose observers then look up this answer.
     sent.trip.answered(hello, &ack);
     notes.confirmed.applied(acked.applied);
     board.acked(&hello.node, acked, SystemTime::now());
     if missed && sent.snapshot {
-        // The same bytes would lead to the same again, at once and for ever.
-        let wrong = "a whole plan was refused by its hash; both sides have to be looked at";
+        // The same bytes would lead to the same refusal, at once and for ever.
+        let wrong = "the agent rejected a whole plan by its hash; check the versions and logs of both sides";
         return Err(End::Refused(Status::data_loss(wrong)));
     }
     Ok(!missed)
 }
 
-/// Takes in what an agent tells of its node.
+/// Processes an agent's status of its node.
 pub(super) fn status(
     status: &wire::Status,
     hello: &wire::Hello,
@@ -119,13 +119,13 @@ pub(super) fn status(
     notes: &mut Notes,
 ) -> Result<(), End> {
     notes.draining.take(status).map_err(End::Refused)?;
-    // Older agents do not tell.
+    // Older agents do not send it.
     if let Some(applied) = PlanHash::from_bytes(&status.applied_hash)
         && notes.confirmed.applied(Some(applied))
     {
         board.caught_up(&hello.node, SystemTime::now());
     }
-    board.drifted(&hello.node, drift::told(status));
+    board.drifted(&hello.node, drift::read(status));
     board.closed_ports(&hello.node, first(&status.closed_ports));
     board.unwritten_settings(&hello.node, first(&status.unwritten_settings));
     Ok(())
@@ -175,7 +175,7 @@ fn not_in_force(node: &str, failure: &str) {
 fn not_read(node: &str, entry: &str) {
     warn!(
         node,
-        entry, "the agent cannot read this entry; is it older than the controller?"
+        entry, "the agent cannot read this entry; check whether it is older than the controller"
     );
 }
 
@@ -183,15 +183,13 @@ fn silent(node: &str, batch: u64) {
     let seconds = OVERDUE.as_secs();
     warn!(
         node,
-        batch,
-        seconds,
-        "the agent has not answered; does its log on the node say that its thread is stuck?"
+        batch, seconds, "the agent has not answered; check its log on the node for a stuck thread"
     );
 }
 
 fn differs(node: &str) {
     warn!(
         node,
-        "the agent holds another plan than it should; sending all of it"
+        "the agent holds an unexpected plan; sending all of it"
     );
 }

@@ -1,5 +1,5 @@
-//! Since which version of the plans a node has all of its plan in force: put together from what it was
-//! sent and what it said.
+//! The version of the plans since which a node has its whole plan in force, derived from what was sent to it and what
+//! it reported.
 
 use portolan_plan::PlanHash;
 
@@ -8,9 +8,9 @@ use crate::board::InForce;
 #[derive(Debug)]
 pub(super) struct Confirmed {
     in_force: InForce,
-    /// The last version that it was led to, and its plan at that version.
+    /// The last version sent to it, and its plan at that version.
     held: Option<(u64, PlanHash)>,
-    /// What is in its kernel.
+    /// The plan in its kernel.
     applied: Option<PlanHash>,
 }
 
@@ -23,17 +23,17 @@ impl Confirmed {
         }
     }
 
-    /// It holds its plan of this version; also where nothing had to be sent for that.
+    /// The node holds its plan of this version. Also called if nothing had to be sent for it.
     pub(super) fn holds(&mut self, version: u64, plan: PlanHash) {
         self.held = Some((version, plan));
-        self.tell();
+        self.record();
     }
 
-    /// This is in its kernel. True where that makes up for what failed before.
+    /// This plan is in its kernel. Returns true if that resolves an earlier failure.
     pub(super) fn applied(&mut self, applied: Option<PlanHash>) -> bool {
         let before = self.is_whole();
         self.applied = applied;
-        self.tell();
+        self.record();
         !before && self.is_whole()
     }
 
@@ -42,7 +42,7 @@ impl Confirmed {
             .is_some_and(|(_, plan)| self.applied == Some(plan))
     }
 
-    fn tell(&self) {
+    fn record(&self) {
         if let Some((version, _)) = self.held.filter(|_| self.is_whole()) {
             self.in_force.reached(version);
         }

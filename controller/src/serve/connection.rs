@@ -1,4 +1,4 @@
-//! A connection that has begun. It counts what is written, and ends by itself if nobody is let in on it.
+//! An accepted connection. It counts the bytes written, and closes if no stream is admitted on it in time.
 
 use std::io::{self, Cursor};
 use std::pin::Pin;
@@ -14,22 +14,22 @@ use tonic::transport::server::Connected;
 
 use super::outgoing::Written;
 
-/// How long a connection may be open before a stream on it is let in; longer than reviews take.
+/// Maximum time until a stream is admitted; longer than token reviews take.
 const STRANGER: Duration = Duration::from_secs(30);
 
-/// Both ways on one connection.
+/// Both directions of a connection.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// Who is at the other end.
+/// The client of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
     /// Its address, for logs.
     pub(super) from: Arc<str>,
-    /// Whether it speaks no TLS where it should.
+    /// Whether it does not use TLS although this port requires it.
     pub(super) plain: bool,
-    /// What was written to its connection.
+    /// The bytes written to its connection.
     pub(super) written: Arc<Written>,
     known: Arc<AtomicBool>,
 }
@@ -44,7 +44,7 @@ impl Peer {
         }
     }
 
-    /// It was let in: its connection may last.
+    /// Records that a stream was admitted, so the connection may last.
     pub(super) fn let_in(&self) {
         self.known.store(true, Ordering::Relaxed);
     }
@@ -55,7 +55,7 @@ pub(super) struct Connection {
     io: Box<dyn Io>,
     peer: Peer,
     written: Counter,
-    /// Until somebody is let in.
+    /// The deadline until a stream is admitted.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -139,7 +139,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-/// A connection of which a first byte was read already, to see what it is.
+/// A connection whose first byte was already read to detect its protocol.
 pub(super) fn with_first(first: u8, io: Box<dyn Io>) -> impl Io {
     let (reader, writer) = split(io);
     join(Cursor::new([first]).chain(reader), writer)

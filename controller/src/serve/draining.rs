@@ -1,4 +1,4 @@
-//! What an agent drains, and which of that has left the cluster for good.
+//! The addresses that an agent drains, and which of them have left the cluster for good.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,37 +8,37 @@ use tonic::Status;
 
 use crate::store::Store;
 
-/// What one agent drains, and what it was told of that.
+/// The addresses that an agent drains, and what was sent to it about them.
 #[derive(Debug, Default)]
 pub(super) struct Draining {
     addresses: BTreeSet<IpAddr>,
-    /// `None` before this stream told anything. An agent remembers what it heard on the one before, so
-    /// that nothing is gone has to be said to it as well.
-    told: Option<BTreeSet<IpAddr>>,
+    /// `None` before this stream sent anything. The agent remembers what an earlier stream sent, so an empty set must
+    /// be sent as well.
+    sent: Option<BTreeSet<IpAddr>>,
 }
 
 impl Draining {
-    /// Takes what an agent says.
+    /// Processes an agent's status.
     ///
     /// # Errors
-    /// What is wrong with it, for the agent; the stream is to be given up.
+    /// The error for the agent if the status is invalid; the stream must then end.
     pub(super) fn take(&mut self, status: &wire::Status) -> Result<(), Status> {
         let addresses = draining::read(&status.draining, "status.draining");
         self.addresses = addresses.map_err(|error| Status::invalid_argument(error.to_string()))?;
         Ok(())
     }
 
-    /// What the agent has to be told; `None` when it knows.
+    /// The message to send to the agent; `None` if it is up to date.
     pub(super) fn news(&mut self, store: &Store) -> Option<wire::Gone> {
-        if self.addresses.is_empty() && self.told.is_none() {
+        if self.addresses.is_empty() && self.sent.is_none() {
             return None;
         }
         let gone = store.without_endpoint(&self.addresses)?;
-        if self.told.as_ref() == Some(&gone) {
+        if self.sent.as_ref() == Some(&gone) {
             return None;
         }
         let addresses = draining::write(&gone);
-        self.told = Some(gone);
+        self.sent = Some(gone);
         Some(wire::Gone { addresses })
     }
 }

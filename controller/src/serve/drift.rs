@@ -1,4 +1,4 @@
-//! What an agent tells of drift. Its words are untrusted: bounded, and never more than text.
+//! Drift reported by an agent. The report is untrusted: bounded, and never more than text.
 
 use std::sync::Arc;
 
@@ -6,25 +6,26 @@ use portolan_proto::wire;
 
 use crate::board::Drift;
 
-/// So many kinds are remembered; agents know about half of it.
+/// Maximum number of kinds; agents have about half as many.
 const MOST_KINDS: usize = 16;
-/// So long may the name of one be.
+/// Maximum length of the name of a kind, characters.
 const LONGEST_KIND: usize = 32;
 
-/// What a status says of drift.
-pub(super) fn told(status: &wire::Status) -> Vec<Drift> {
+/// The drift in a status.
+pub(super) fn read(status: &wire::Status) -> Vec<Drift> {
     let kind = |text: &str| -> Arc<str> {
         let plain = text.chars().filter(|c| !c.is_control());
         plain.take(LONGEST_KIND).collect::<String>().into()
     };
-    let told = status.drift.iter().take(MOST_KINDS);
-    told.map(|drift| Drift {
-        kind: kind(&drift.kind),
-        found: drift.found,
-        repaired: drift.repaired,
-        standing: drift.standing,
-    })
-    .collect()
+    let drifts = status.drift.iter().take(MOST_KINDS);
+    drifts
+        .map(|drift| Drift {
+            kind: kind(&drift.kind),
+            found: drift.found,
+            repaired: drift.repaired,
+            standing: drift.standing,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -43,9 +44,9 @@ mod tests {
             drift: vec![drift; 1000],
             ..wire::Status::default()
         };
-        let told = told(&status);
-        assert_eq!(told.len(), MOST_KINDS);
-        assert_eq!(&*told[0].kind, format!("ab{}", "x".repeat(30)));
-        assert_eq!((told[0].found, told[0].repaired), (u64::MAX, 1));
+        let drifts = read(&status);
+        assert_eq!(drifts.len(), MOST_KINDS);
+        assert_eq!(&*drifts[0].kind, format!("ab{}", "x".repeat(30)));
+        assert_eq!((drifts[0].found, drifts[0].repaired), (u64::MAX, 1));
     }
 }

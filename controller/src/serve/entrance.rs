@@ -1,5 +1,5 @@
-//! How connections begin: with TLS or without, within a time, and bounded, so that a client that is slow
-//! or says nothing holds up nobody.
+//! Accepts connections, with or without TLS, within a time limit and a maximum number, so that slow or silent clients
+//! do not block others.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,22 +18,22 @@ use super::listen::Socket;
 use crate::metrics::Counters;
 use crate::trust::{Gate, Reason, Refusal, Refusals};
 
-/// How long a client may take for TLS.
+/// Timeout of the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Beginnings under way at once; a large cluster comes back with 5,000 agents.
+/// Maximum number of concurrent handshakes; a large cluster reconnects with 5,000 agents.
 const MOST: usize = 1024;
-/// Who had as long as this makes room when there are as many.
+/// At the maximum, clients that have had this time are dropped.
 const ENOUGH: Duration = Duration::from_secs(2);
-/// Connections that wait to be served.
+/// Capacity of the queue of accepted connections.
 const QUEUE: usize = 64;
-/// A pause when no connection can be taken: there are too many open files.
+/// Pause after a failed accept, because there are too many open files.
 const BREATH: Duration = Duration::from_millis(100);
-/// The first byte that a TLS client sends.
+/// The first byte of a TLS client.
 const TLS: u8 = 0x16;
-/// What a TLS client is told where TLS is not spoken. It is no TLS, which the client's library says.
-const NO_TLS: &[u8] = b"this port speaks no TLS\n";
+/// The answer to TLS clients on a port without TLS. It is not TLS, which the client's library reports.
+const NO_TLS: &[u8] = b"this port does not use TLS\n";
 
-/// How agents come in.
+/// Accepts agents.
 #[derive(Debug, Clone)]
 pub struct Entrance {
     tls: Option<Arc<ServerConfig>>,
@@ -43,12 +43,12 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Without TLS, for whoever comes.
+    /// Without TLS, for every client.
     pub(super) fn open(counters: Arc<Counters>) -> Self {
         Self::new(None, Gate::Open, counters)
     }
 
-    /// With TLS, for those whom the gate lets in.
+    /// With TLS, for clients that the gate admits.
     pub fn secure(tls: Arc<ServerConfig>, gate: Gate, counters: Arc<Counters>) -> Self {
         Self::new(Some(tls), gate, counters)
     }
@@ -62,7 +62,7 @@ impl Entrance {
         }
     }
 
-    /// Begins connections of a socket as long as somebody takes them.
+    /// Accepts connections from a socket until the receiver is dropped.
     pub(super) fn receive(self, socket: Socket) -> mpsc::Receiver<io::Result<Connection>> {
         let (ready, connections) = mpsc::channel(QUEUE);
         tokio::spawn(self.accept_all(socket, ready));
@@ -75,7 +75,7 @@ impl Entrance {
             tokio::select! {
                 () = ready.closed() => return,
                 gone = under_way.reap() => if let Some(from) = gone {
-                    let message = format!("nothing came within {} s, and others wait", ENOUGH.as_secs());
+                    let message = format!("the client sent nothing within {} s, and others wait", ENOUGH.as_secs());
                     self.refusals.note(&from, &Refusal::new(Reason::silent, message));
                 },
                 accepted = socket.accept(), if under_way.has_room() => match accepted {
@@ -97,14 +97,14 @@ impl Entrance {
     ) {
         let begun = timeout(PATIENCE, self.handshake(io, &from)).await;
         let silent = || {
-            let message = format!("nothing came within {} s", PATIENCE.as_secs());
+            let message = format!("the client sent nothing within {} s", PATIENCE.as_secs());
             Refusal::new(Reason::silent, message)
         };
         match begun.unwrap_or_else(|_| Err(silent())) {
             Ok(Some((io, plain))) => {
                 let peer = Peer::new(from, plain, matches!(self.gate, Gate::Open));
                 let connection = Connection::new(io, peer, self.counters.bytes());
-                // Nobody takes it when the server ends.
+                // The receiver is dropped when the server ends.
                 drop(ready.send(Ok(connection)).await);
             }
             Ok(None) => {}
@@ -112,7 +112,7 @@ impl Entrance {
         }
     }
 
-    /// The connection after TLS, and whether it speaks none where it should; nothing of who went away.
+    /// The connection after TLS, and whether the client wrongly uses none; `None` if the client went away.
     async fn handshake(
         &self,
         mut io: Box<dyn Io>,
@@ -128,17 +128,17 @@ impl Entrance {
                 let io = begun.map_err(|error| failed(&error))?;
                 Ok(Some((Box::new(io), false)))
             }
-            // It is told in its own language, gRPC, by who serves it.
+            // The service rejects it with a gRPC status, which the client can read.
             (Some(_), false) => Ok(Some((Box::new(io), true))),
             (None, false) => Ok(Some((Box::new(io), false))),
             (None, true) => {
                 let mut io = io;
-                // Whether it reads this is its own affair.
+                // Ignored: the client may not read it.
                 drop(io.write_all(NO_TLS).await);
                 drop(io.shutdown().await);
                 let refusal = Refusal::new(
                     Reason::no_tls_here,
-                    "it speaks TLS, and this controller was started with --insecure: start the agent \
+                    "the client uses TLS, but this controller was started with --insecure: start the agent \
                      with --insecure, or the controller with --tls-cert or --tls-secret",
                 );
                 self.refusals.note(from, &refusal);
@@ -150,16 +150,16 @@ impl Entrance {
 
 fn failed(error: &io::Error) -> Refusal {
     let message = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it went away during the TLS handshake".into(),
+        io::ErrorKind::UnexpectedEof => "the client went away during the TLS handshake".into(),
         _ => format!(
-            "TLS: {error}; the log of the agent says what it does not like: see its --controller-ca and \
+            "TLS: {error}; the log of the agent has the reason: check its --controller-ca and \
              --controller-name"
         ),
     };
     Refusal::new(Reason::handshake, message)
 }
 
-/// Connections that begin, from the first to the last who came.
+/// Handshakes in progress, oldest first.
 #[derive(Default)]
 struct UnderWay {
     tasks: JoinSet<()>,
@@ -183,8 +183,8 @@ impl UnderWay {
         self.tasks.len() < MOST
     }
 
-    /// Waits until one has ended. Where there is no room, the first who had time enough goes, and it is
-    /// told who that was.
+    /// Waits until a handshake has ended. At the maximum, drops the oldest one that has had enough time, and returns
+    /// its address.
     async fn reap(&mut self) -> Option<String> {
         while self
             .since

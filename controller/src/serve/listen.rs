@@ -1,4 +1,4 @@
-//! Where agents find the controller.
+//! The listen addresses for agents.
 
 use std::fmt;
 use std::io;
@@ -19,22 +19,22 @@ use crate::metrics::Counters;
 /// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// A socket in the file system, which crosses network namespaces.
+    /// A Unix socket, which works across network namespaces.
     Unix(PathBuf),
-    /// An address and port; port 0 takes a free one.
+    /// An address and port; port 0 picks a free one.
     Tcp(SocketAddr),
 }
 
-/// The controller cannot listen there.
+/// The controller cannot listen on the address.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// The text is no address.
-    #[error("{text:?} is no address to listen on; write IP:PORT, [IPv6]:PORT or unix:PATH")]
+    /// The text is not an address.
+    #[error("invalid listen address {text:?}; write IP:PORT, [IPv6]:PORT or unix:PATH")]
     Syntax {
-        /// The text as it came.
+        /// The invalid text.
         text: String,
     },
-    /// Without TLS anybody who reaches the address can read plans.
+    /// Without TLS, every client that reaches the address could read plans.
     #[error(
         "{address}: without TLS the controller listens only on loopback or a Unix socket; use 127.0.0.1:PORT or unix:PATH"
     )]
@@ -42,12 +42,12 @@ pub enum ListenError {
         /// The address.
         address: SocketAddr,
     },
-    /// The address cannot be had.
-    #[error("listen on {listen}: {error}; is another controller running there?")]
+    /// The address is not available.
+    #[error("listen on {listen}: {error}; check whether another controller runs there")]
     Bind {
         /// The address.
         listen: Listen,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -74,7 +74,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// An open listener, and how agents come in there.
+/// An open listener with its admission policy.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) socket: Socket,
@@ -83,7 +83,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Notes there what becomes of each change.
+    /// Records the results of each change in `changes`.
     #[must_use]
     pub fn noting(self, changes: Changes) -> Self {
         Self { changes, ..self }
@@ -100,7 +100,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// The next connection, and where it comes from in words.
+    /// The next connection, and its client's address as text.
     pub(super) async fn accept(&self) -> io::Result<(Box<dyn Io>, String)> {
         match self {
             Self::Unix(listener, path) => {
@@ -110,7 +110,7 @@ impl Socket {
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                // Ports of clients differ each time, and say nothing.
+                // The port is omitted: it differs for each connection and carries no information.
                 Ok((Box::new(stream), from.ip().to_string()))
             }
         }
@@ -118,15 +118,15 @@ impl Socket {
 }
 
 impl Listen {
-    /// Opens it without TLS, and says where it is: a port of 0 has become a real one.
+    /// Listens without TLS, and returns the actual address, in which port 0 is replaced.
     ///
     /// # Errors
-    /// [`ListenError`] when the address is taken, or would expose plans.
+    /// [`ListenError`] if the address is in use, or would expose plans.
     pub async fn open_insecure(self) -> Result<(Listener, Self), ListenError> {
         self.open_insecure_counted(Arc::default()).await
     }
 
-    /// The same, with what is counted.
+    /// The same, with counters.
     ///
     /// # Errors
     /// As [`Self::open_insecure`].
@@ -142,10 +142,10 @@ impl Listen {
         }
     }
 
-    /// Opens it, and says where it is: a port of 0 has become a real one.
+    /// Listens, and returns the actual address, in which port 0 is replaced.
     ///
     /// # Errors
-    /// [`ListenError`] when the address is taken.
+    /// [`ListenError`] if the address is in use.
     pub async fn open(self, entrance: Entrance) -> Result<(Listener, Self), ListenError> {
         let opened = match &self {
             Self::Tcp(address) => open_tcp(*address).await,
@@ -173,7 +173,7 @@ async fn open_tcp(address: SocketAddr) -> io::Result<(Socket, Listen)> {
     Ok((Socket::Tcp(listener), Listen::Tcp(address)))
 }
 
-/// Replaces a socket that nobody listens on any more, never one in use, and nothing but a socket.
+/// Replaces a stale socket. Never replaces one in use, or a file that is not a socket.
 async fn open_unix(path: &PathBuf) -> io::Result<UnixListener> {
     match tokio::net::UnixStream::connect(path).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -186,7 +186,7 @@ async fn open_unix(path: &PathBuf) -> io::Result<UnixListener> {
         _ => return Err(io::ErrorKind::AddrInUse.into()),
     }
     let listener = UnixListener::bind(path)?;
-    // Whoever may write to the socket can read plans.
+    // Every process that may write to the socket can read plans.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }

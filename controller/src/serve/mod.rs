@@ -1,6 +1,6 @@
-//! The gRPC service that carries plans to agents.
+//! The gRPC service that streams plans to agents.
 //!
-//! Touches: the network. One task for each stream; a slow agent holds back only its own.
+//! Touches: the network. One task per stream; a slow agent delays only its own stream.
 
 mod ack;
 mod behind;
@@ -41,11 +41,11 @@ pub use listen::{Listen, ListenError, Listener};
 use outgoing::Outgoing;
 use pace::Pace;
 
-/// Messages on their way to one agent. Each carries at most
-/// [`portolan_proto::CHUNK_BYTES`] of entries, so an agent that does not read costs little.
+/// Capacity of the queue of messages to one agent. Each has at most [`portolan_proto::CHUNK_BYTES`] of entries, so an
+/// agent that does not read costs little.
 const QUEUE: usize = 1;
 
-/// How long an agent may be silent before it is asked whether it lives.
+/// Interval of HTTP/2 keepalive pings to a silent agent.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
 /// The service.
@@ -83,7 +83,7 @@ impl PlanStream for Plans {
                 refusal = admission.revoked() => {
                     let node = admission.node().unwrap_or_default();
                     plans.entrance.refusals.note(node, &refusal);
-                    // An agent that does not read finds out when its connection ends.
+                    // An agent that does not read notices when its connection ends.
                     drop(timeout(KEEP_ALIVE, queue.send(Err(refusal.into()))).await);
                 }
             }
@@ -103,7 +103,7 @@ impl PlanStream for Plans {
 }
 
 impl Plans {
-    /// Lets an agent in whose connection and token are right.
+    /// Admits an agent with a valid connection and token.
     async fn admit(
         &self,
         peer: Option<&Peer>,
@@ -112,7 +112,7 @@ impl Plans {
         let plain = || {
             Refusal::new(
                 Reason::plain_text,
-                "this controller speaks TLS, and the agent does not: start it with --controller-ca and \
+                "this controller uses TLS, but the agent does not: start it with --controller-ca and \
                  --token-file, without --insecure",
             )
         };
@@ -129,11 +129,11 @@ impl Plans {
     }
 }
 
-/// Serves plans until `end` is done; what agents say goes on the board. Streams are then told to go elsewhere: they never end by
-/// themselves.
+/// Serves plans until `end` completes; reports of agents are recorded on the board. Streams are then asked to
+/// reconnect elsewhere, since they never end on their own.
 ///
 /// # Errors
-/// What the transport says when it cannot go on.
+/// The error of the transport if it cannot continue.
 pub async fn serve(
     listener: Listener,
     store: Arc<Store>,
@@ -169,7 +169,7 @@ pub async fn serve(
     let incoming = ReceiverStream::new(entrance.receive(socket));
     let served = server.serve_with_incoming_shutdown(incoming, end).await;
     if let Some(path) = path {
-        // A socket that stays behind is replaced at the next start.
+        // A remaining socket is replaced at the next start.
         drop(std::fs::remove_file(path));
     }
     served

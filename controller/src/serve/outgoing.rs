@@ -1,8 +1,8 @@
-//! What is on its way to one agent, and how much of it its connection has not taken yet.
+//! Messages in flight to one agent, and how much of them its connection has not taken yet.
 //!
-//! Behind the queue lie buffers that are not ours: HTTP/2 alone keeps 400 kB for a peer that reads nothing.
-//! So a message is made only when little of the ones before waits, and a stalled agent costs no more than
-//! that (I-9). What waits is known from what its connection counts as written.
+//! Behind the queue there are buffers beyond our control: HTTP/2 alone keeps 400 kB for a peer that does not read. A
+//! message is therefore produced only when few bytes of earlier ones wait, and a stalled agent costs no more than
+//! that (I-9). The number of waiting bytes is derived from the bytes that its connection counts as written.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use tonic::Status;
 use super::session::End;
 use crate::metrics::Counters;
 
-/// No further message is made while more than this waits.
+/// Maximum number of waiting bytes for producing another message.
 const MOST: u64 = 2 * CHUNK_BYTES as u64;
 
-/// Where messages go. A queue has room for 32 of what it holds, so it holds pointers.
+/// The queue of messages. It allocates 32 slots at once, so it holds pointers.
 pub(super) type Queue = mpsc::Sender<Result<Box<wire::PlanMessage>, Status>>;
 
-/// How much was written to a connection.
+/// The number of bytes written to a connection.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     bytes: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The connection took so many bytes more.
+    /// Adds bytes that the connection took.
     pub(super) fn add(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Release);
         self.more.notify_waiters();
@@ -42,18 +42,18 @@ impl Written {
     }
 }
 
-/// The way to one agent.
+/// The sender of messages to one agent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     queue: Queue,
     written: Arc<Written>,
-    /// What `written` says once nothing waits.
+    /// The value of `written` once nothing waits.
     given: u64,
     counters: Arc<Counters>,
 }
 
 impl Outgoing {
-    /// Messages go to the queue, and from there to the connection that counts what it takes.
+    /// Messages go to the queue, and from there to the connection that counts the bytes written.
     pub(super) fn new(queue: Queue, written: Arc<Written>, counters: Arc<Counters>) -> Self {
         Self {
             given: written.bytes(),
@@ -63,12 +63,12 @@ impl Outgoing {
         }
     }
 
-    /// Where messages go.
+    /// The queue of messages.
     pub(super) fn queue(&self) -> Queue {
         self.queue.clone()
     }
 
-    /// Sends a message once little waits.
+    /// Sends a message once few bytes wait.
     pub(super) async fn put(&mut self, message: Message) -> Result<(), End> {
         tokio::select! {
             () = self.room() => {}
@@ -83,13 +83,13 @@ impl Outgoing {
         sent.map_err(|_| End::Gone)
     }
 
-    /// Tells the agent why its stream ends.
+    /// Sends the agent the reason why its stream ends.
     pub(super) async fn end(&self, status: Status) {
         drop(self.queue.send(Err(status)).await);
     }
 
-    /// The agent has answered all that it was sent, so nothing waits. The connection counts frames, too:
-    /// over the life of a stream they would add up to more than what may wait.
+    /// The agent has answered all messages, so nothing waits. Resets the count: the connection also counts frames,
+    /// which over the life of a stream would exceed the limit.
     pub(super) fn answered(&mut self) {
         self.given = self.written.bytes();
     }
@@ -101,7 +101,7 @@ impl Outgoing {
     async fn room(&self) {
         loop {
             let mut more = pin!(self.written.more.notified());
-            // What is written from here on is heard.
+            // What is written from here on is noticed.
             more.as_mut().enable();
             if self.waiting() <= MOST {
                 return;
@@ -126,7 +126,7 @@ mod tests {
 
     /// I-9.
     #[tokio::test(start_paused = true)]
-    async fn no_more_is_made_than_a_connection_takes() {
+    async fn no_more_messages_are_produced_than_a_connection_takes() {
         let (queue, mut messages) = mpsc::channel(100);
         let (written, counters) = (Arc::<Written>::default(), Arc::<Counters>::default());
         written.add(50);
@@ -140,7 +140,7 @@ mod tests {
         assert!(outgoing.put(items(1000)).await.is_ok());
         assert!(outgoing.waiting() < 2 * MOST);
         assert!(timeout(second, outgoing.put(items(1))).await.is_err());
-        // The agent has answered, whatever was counted.
+        // The agent has answered, so the count is reset.
         outgoing.answered();
         assert_eq!(outgoing.waiting(), 0);
         assert!(outgoing.put(items(1)).await.is_ok());

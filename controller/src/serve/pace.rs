@@ -1,8 +1,8 @@
-//! How soon after a batch an agent is sent the next one.
+//! The interval between batches to an agent.
 //!
-//! A change that comes alone goes out at once. While many come, each would wake every stream and be a batch
-//! of its own for every agent; what changes before a node's turn comes goes out as one. The more streams,
-//! the longer they share a batch. That saves what a batch costs, not what its entries do.
+//! A single change is sent at once. Frequent changes would each wake every stream and be a batch for every agent;
+//! instead, all changes before a node's next turn are sent as one batch. The more streams there are, the longer the
+//! interval. That saves the cost per batch, not the cost per entry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// What each stream adds, so that a controller sends 10,000 batches a second at most.
+/// The interval per stream, so that a controller sends at most 10,000 batches per second.
 const EACH: Duration = Duration::from_micros(100);
-/// No node waits longer than this, however many there are.
+/// Maximum interval, for any number of streams.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The pace of all streams of a controller.
@@ -23,7 +23,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The pace of one more stream, as long as it lasts.
+    /// Registers a stream until the result is dropped.
     pub(super) fn join(&self) -> Turns {
         self.streams.fetch_add(1, Ordering::Relaxed);
         Turns {
@@ -37,7 +37,7 @@ impl Pace {
     }
 }
 
-/// When it is one stream's turn.
+/// The turns of one stream.
 #[derive(Debug)]
 pub(super) struct Turns {
     pace: Pace,
@@ -45,12 +45,12 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// A batch is sent.
+    /// Records that a batch is sent.
     pub(super) fn taken(&mut self) {
         self.last = Some(Instant::now());
     }
 
-    /// Waits for a change, and for the turn. False when no change will come any more.
+    /// Waits for a change and for the turn. Returns false if no further change will come.
     pub(super) async fn next(&self, changes: &mut watch::Receiver<u64>) -> bool {
         if changes.changed().await.is_err() {
             return false;
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(start.elapsed(), Duration::from_millis(50));
         assert!(!changes.has_changed().unwrap(), "both were in one turn");
 
-        // Nobody else is there any more.
+        // The only stream.
         drop(others);
         turns.taken();
         changed.send_replace(4);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_streams_makes_a_node_wait_for_ever() {
+    fn the_interval_is_bounded_for_any_number_of_streams() {
         let pace = Pace::default();
         pace.streams.store(u32::MAX, Ordering::Relaxed);
         assert_eq!(pace.interval(), LONGEST);

@@ -1,12 +1,13 @@
 //! One agent's stream: a batch, its answer, the next batch.
 //!
-//! One batch is in flight; what changes meanwhile is part of the next one. Messages are made only
-//! as the agent takes them.
+//! One batch is in flight; changes that happen meanwhile are part of the next one. Messages are produced only as the
+//! agent reads them.
 
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
 use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
+use portolan_planner::model::Kind;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, OLDEST_WIRE_VERSION, wire};
@@ -24,13 +25,13 @@ use super::trip::Trip;
 use crate::board::{Board, InForce};
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::trust::Admission;
-use crate::watch::{Kind, Mark};
+use crate::watch::Mark;
 
 /// Why a session ended.
 pub(super) enum End {
     /// The agent went away.
     Gone,
-    /// It is told why.
+    /// The server ends it; the agent gets the reason.
     Refused(Status),
 }
 
@@ -50,7 +51,7 @@ pub(super) async fn run(
     let (mut ending, queue) = (plans.ending.clone(), outgoing.queue());
     tokio::select! {
         () = serve(plans, admission, answers, outgoing) => {}
-        // An agent that does not read finds out when the connection ends.
+        // An agent that does not read notices when the connection ends.
         _ = ending.wait_for(|ending| *ending) => drop(queue.try_send(Err(Status::unavailable(
             "this controller is ending",
         )))),
@@ -80,7 +81,7 @@ async fn serve(
         return;
     }
     let held = said(&hello);
-    // It takes kilobytes, and nobody asks for it again.
+    // Free it: it takes kilobytes and is not needed again.
     hello.bucket_hashes = Vec::new();
     let stream = OnBoard::new(&plans.board, &hello, admission.pod());
     connected(&hello);
@@ -96,7 +97,7 @@ async fn serve(
     }
 }
 
-/// Shows the stream on the board as long as it lasts, however it ends.
+/// Keeps the stream on the board as long as it lasts, however it ends.
 struct OnBoard<'a> {
     board: &'a Board,
     node: &'a str,
@@ -152,7 +153,7 @@ async fn follow(
 ) -> Result<(), End> {
     if hello.wire_version < OLDEST_WIRE_VERSION {
         let versions = format!(
-            "the agent speaks wire version {}, this controller needs at least {OLDEST_WIRE_VERSION}: \
+            "the agent uses wire version {}, but this controller needs at least {OLDEST_WIRE_VERSION}: \
              upgrade the agent",
             hello.wire_version
         );
@@ -166,7 +167,7 @@ async fn follow(
         outgoing,
         held: held?,
         batches: 0,
-        told: BTreeMap::new(),
+        sent_marks: BTreeMap::new(),
         notes: Notes {
             draining: Draining::default(),
             confirmed: Confirmed::new(in_force),
@@ -185,13 +186,13 @@ async fn follow(
             more = serving.turns.next(&mut changes) => if !more {
                 return Err(End::Gone);
             },
-            // No answer is expected now: one would be one too many, an end is an end.
+            // No answer is expected now: one is a protocol error, and the end of the stream is a normal end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
                     ack::status(&status, hello, &plans.board, &mut serving.notes)?;
                 }
                 Some(_) => {
-                    let wrong = "an answer came without a batch to answer";
+                    let wrong = "received an answer without a batch";
                     return Err(End::Refused(Status::invalid_argument(wrong)));
                 }
                 None => return Ok(()),
@@ -200,50 +201,50 @@ async fn follow(
     }
 }
 
-/// How one agent is served.
+/// The state of serving one agent.
 struct Serving<'a> {
     plans: &'a Plans,
     hello: &'a wire::Hello,
     outgoing: &'a mut Outgoing,
     held: Held,
-    /// How many were sent.
+    /// Number of batches sent.
     batches: u64,
-    /// What it was told of how far objects were read.
-    told: BTreeMap<Kind, Mark>,
+    /// The watermarks sent to it.
+    sent_marks: BTreeMap<Kind, Mark>,
     notes: Notes,
     said_unknown: bool,
     turns: Turns,
 }
 
-/// What became of bringing an agent up to date.
+/// The result of bringing an agent up to date.
 #[derive(Debug, PartialEq, Eq)]
 enum Served {
-    /// It holds what it should, or nobody knows what that is.
+    /// It holds its plan, or has none.
     Done,
-    /// It needs the whole plan, at once.
+    /// It needs the whole plan at once.
     Again,
 }
 
 impl Serving<'_> {
-    /// Sends a batch if one is due, and takes the answer.
+    /// Sends a batch if one is due, and processes the answer.
     async fn serve(&mut self, answers: &mut Streaming<wire::AgentMessage>) -> Result<Served, End> {
         let store = &self.plans.store;
         let node = &self.hello.node;
         if self.batches == 0 {
             behind::catch_up(store, self.hello).await?;
         }
-        // Before it is known what the batch holds: what is planned after this may not be in it.
+        // Before the contents of the batch are determined: later plans may not be part of it.
         let made = Instant::now();
         let Some(mut walk) = store.begin(node, self.held.clone()) else {
             if !std::mem::replace(&mut self.said_unknown, true) {
-                warn!(node, "no such node; waiting for a Node object of this name");
+                warn!(node, "no such node; waiting for a Node with this name");
             }
             return Ok(Served::Done);
         };
         let snapshot = matches!(walk.begin(), Begin::Nothing);
         let trip = Trip::begin(&self.plans.changes, store.causes(&walk));
         let mut sent = Sent::new(self.batches + 1, snapshot, made, trip);
-        let watermark = || behind::news(&mut self.told, &store.marks().borrow());
+        let watermark = || behind::news(&mut self.sent_marks, &store.marks().borrow());
         let batch = Batch {
             before: self.batches,
             trip: &sent.trip,
@@ -256,7 +257,7 @@ impl Serving<'_> {
                 self.batches += 1;
                 let (board, notes) = (&self.plans.board, &mut self.notes);
                 if !ack::wait(answers, self.hello, &sent, board, notes).await? {
-                    // A refused batch is followed by the whole plan at once.
+                    // A rejected batch is followed by the whole plan at once.
                     self.plans.entrance.counters.resent();
                     return Ok(self.begin_again());
                 }
@@ -273,15 +274,15 @@ impl Serving<'_> {
 }
 
 impl Serving<'_> {
-    /// The agent has forgotten the batch, and with it how far its plan was read.
+    /// The agent has dropped the batch, and with it the watermarks of its plan.
     fn begin_again(&mut self) -> Served {
         self.held = Held::Nothing;
-        self.told.clear();
+        self.sent_marks.clear();
         Served::Again
     }
 }
 
-/// What an agent says that it holds.
+/// The plan that an agent reports to hold.
 fn said(hello: &wire::Hello) -> Result<Held, End> {
     let Some(hash) = PlanHash::from_bytes(&hello.plan_hash) else {
         return Ok(Held::Nothing);
@@ -298,25 +299,25 @@ fn said(hello: &wire::Hello) -> Result<Held, End> {
     Ok(Held::Said(hash, buckets))
 }
 
-/// What became of sending a batch.
+/// The result of sending a batch.
 enum Sending {
     /// Nothing had to be sent.
     Nothing,
-    /// All of it was taken.
+    /// All of it was sent.
     Done,
-    /// The rest of it is not known any more; the agent forgets what it got.
+    /// The rest of it is unknown; the agent drops what it got.
     Outdated,
 }
 
-/// What a batch says of itself.
+/// The header of a batch.
 struct Batch<'a> {
-    /// How many were sent before.
+    /// Number of batches sent before.
     before: u64,
     trip: &'a Trip,
 }
 
-/// Sends a batch, piece by piece as the agent takes it. The first one is sent even when it is empty: it
-/// tells the agent that it is right.
+/// Sends a batch in chunks as the agent reads it. The first batch is sent even if it is empty, since it confirms that
+/// the agent's plan is right (ADR 0007).
 async fn send(
     outgoing: &mut Outgoing,
     store: &Store,

@@ -1,4 +1,4 @@
-//! What is noted of a batch on its way to a node and back.
+//! Traces a batch on its way to a node and back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,9 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_proto::{TRIGGERS_TOLD, TraceContext, wire};
 
-use crate::changes::{Answered, Cause, Changes, Delivered, new_span};
+use crate::cause::Cause;
+use crate::changes::{Answered, Changes, Delivered, new_span};
 
-/// A batch on its way.
+/// A batch in flight.
 #[derive(Debug)]
 pub(super) struct Trip {
     changes: Changes,
@@ -19,7 +20,7 @@ pub(super) struct Trip {
 }
 
 impl Trip {
-    /// A batch that is made now, of what came from these.
+    /// A batch produced now, with its causes.
     pub(super) fn begin(changes: &Changes, causes: Vec<Arc<Cause>>) -> Self {
         let made = SystemTime::now();
         Self {
@@ -31,7 +32,7 @@ impl Trip {
         }
     }
 
-    /// Which trace the agent is told; nothing where there are no traces.
+    /// The trace context for the agent; empty without traces.
     pub(super) fn trace(&self) -> Vec<u8> {
         let oldest = self.causes.first().filter(|_| self.changes.traced());
         let context = oldest.map(|cause| TraceContext {
@@ -41,24 +42,25 @@ impl Trip {
         context.map_or_else(Vec::new, TraceContext::to_bytes)
     }
 
-    /// When what it is about happened, in microseconds since 1970.
+    /// The trigger times of its changes, microseconds since 1970.
     pub(super) fn triggered(&self) -> Vec<u64> {
         let times = self.causes.iter().flat_map(|cause| &cause.triggered);
         let times: BTreeSet<_> = times.collect();
         let since_1970 = times
             .into_iter()
             .filter_map(|time| time.duration_since(UNIX_EPOCH).ok());
-        let told = since_1970.take(TRIGGERS_TOLD);
-        told.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+        let first = since_1970.take(TRIGGERS_TOLD);
+        first
+            .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
             .collect()
     }
 
-    /// All of it is on its way.
+    /// Records that all of it is sent.
     pub(super) fn handed(&mut self) {
         self.handed = SystemTime::now();
     }
 
-    /// The agent answered.
+    /// Records the agent's answer.
     pub(super) fn answered(&self, hello: &wire::Hello, ack: &wire::Ack) {
         if self.causes.is_empty() {
             return;
@@ -96,9 +98,9 @@ mod tests {
         })
     }
 
-    /// S-187: each time once, whatever batch brings it; the oldest first.
+    /// S-187: each time once, regardless of the batch; the oldest first.
     #[test]
-    fn times_of_all_changes_of_a_batch_are_told() {
+    fn the_times_of_all_changes_of_a_batch_are_sent() {
         let trip = Trip::begin(&Changes::default(), vec![cause(&[5, 7]), cause(&[3, 7])]);
         assert_eq!(trip.triggered(), [3_000_000, 5_000_000, 7_000_000]);
         let many: Vec<_> = (0..100).collect();
@@ -107,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_asked_what_takes_the_time_only_where_there_are_traces() {
+    fn an_agent_is_asked_for_timings_only_with_traces() {
         let trip = Trip::begin(&Changes::default(), vec![cause(&[])]);
         assert_eq!(trip.trace(), [0_u8; 0]);
         let (changes, _notes) = Changes::new(Arc::default(), true);
         assert_eq!(Trip::begin(&changes, Vec::new()).trace(), [0_u8; 0]);
         let trip = Trip::begin(&changes, vec![cause(&[]), cause(&[])]);
-        let told = TraceContext::from_bytes(&trip.trace()).unwrap();
-        assert_eq!((told.trace, told.span), ([1; 16], trip.span));
+        let context = TraceContext::from_bytes(&trip.trace()).unwrap();
+        assert_eq!((context.trace, context.span), ([1; 16], trip.span));
     }
 }

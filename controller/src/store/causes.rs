@@ -1,21 +1,21 @@
-//! What versions of the plans came from, as far back as streams may still ask.
+//! The causes of plan versions, as far back as streams may ask for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::changes::Cause;
+use crate::cause::Cause;
 
-/// So many are remembered; a stream that is further behind has other troubles.
+/// Maximum number of causes stored; a stream that is further behind gets none of the older ones.
 const LONGEST: usize = 4096;
-/// So many are told of one batch: the oldest ones, which waited longest, and the newest. More than a second
-/// of the busiest clusters, and no stream is made to wait longer.
-const TOLD: usize = 256;
+/// Maximum number of causes sent with a batch: the oldest ones, which waited longest, and the newest. More than a
+/// second of the busiest clusters, so it does not slow down any stream.
+const MOST_SENT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Causes(VecDeque<(u64, Arc<Cause>)>);
 
 impl Causes {
-    /// A version, newer than all before, came from this.
+    /// Stores the cause of a version newer than all before.
     pub(super) fn push(&mut self, version: u64, cause: Arc<Cause>) {
         self.0.push_back((version, cause));
         if self.0.len() > LONGEST {
@@ -23,14 +23,14 @@ impl Causes {
         }
     }
 
-    /// What the versions after one and up to another came from, the oldest first.
+    /// The causes of the versions after `after` up to `to`, oldest first.
     pub(super) fn between(&self, after: u64, to: u64) -> Vec<Arc<Cause>> {
         let start = self.0.partition_point(|(version, _)| *version <= after);
         let end = self.0.partition_point(|(version, _)| *version <= to);
         let all = end.saturating_sub(start);
-        let is_told = |place: &usize| *place + 1 < TOLD || place + 1 == all;
-        let told = (0..all).filter(is_told);
-        told.filter_map(|place| self.0.get(start + place))
+        let is_sent = |place: &usize| *place + 1 < MOST_SENT || place + 1 == all;
+        let sent = (0..all).filter(is_sent);
+        sent.filter_map(|place| self.0.get(start + place))
             .map(|(_, cause)| cause.clone())
             .collect()
     }
@@ -56,34 +56,34 @@ mod tests {
         })
     }
 
-    fn told(causes: &Causes, after: u64, to: u64) -> Vec<u64> {
-        let told = causes.between(after, to).into_iter();
-        told.map(|cause| cause.changed.parse().unwrap()).collect()
+    fn sent(causes: &Causes, after: u64, to: u64) -> Vec<u64> {
+        let sent = causes.between(after, to).into_iter();
+        sent.map(|cause| cause.changed.parse().unwrap()).collect()
     }
 
     #[test]
-    fn a_batch_is_about_what_came_after_it_began_and_not_later_than_it_ends() {
+    fn a_batch_is_about_changes_after_it_began_and_not_later_than_it_ends() {
         let mut causes = Causes::default();
         for version in [2, 3, 5, 8] {
             causes.push(version, cause(version));
         }
-        assert_eq!(told(&causes, 0, 9), [2, 3, 5, 8]);
-        assert_eq!(told(&causes, 2, 5), [3, 5]);
-        assert_eq!(told(&causes, 5, 7), [0_u64; 0]);
-        assert_eq!(told(&causes, 8, 8), [0_u64; 0]);
-        assert_eq!(told(&causes, 9, 2), [0_u64; 0]);
+        assert_eq!(sent(&causes, 0, 9), [2, 3, 5, 8]);
+        assert_eq!(sent(&causes, 2, 5), [3, 5]);
+        assert_eq!(sent(&causes, 5, 7), [0_u64; 0]);
+        assert_eq!(sent(&causes, 8, 8), [0_u64; 0]);
+        assert_eq!(sent(&causes, 9, 2), [0_u64; 0]);
     }
 
     #[test]
-    fn few_are_told_of_many_and_not_all_are_remembered() {
+    fn only_some_of_many_causes_are_sent_and_not_all_are_stored() {
         let mut causes = Causes::default();
         let last = LONGEST as u64 + 10;
         for version in 1..=last {
             causes.push(version, cause(version));
         }
         assert_eq!(causes.0.len(), LONGEST);
-        let told = told(&causes, 100, last);
-        assert_eq!(told.len(), TOLD);
-        assert_eq!((told[0], told[1], told[TOLD - 1]), (101, 102, last));
+        let sent = sent(&causes, 100, last);
+        assert_eq!(sent.len(), MOST_SENT);
+        assert_eq!((sent[0], sent[1], sent[MOST_SENT - 1]), (101, 102, last));
     }
 }

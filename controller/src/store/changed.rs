@@ -1,24 +1,23 @@
-//! At which version of the plans each Service changed last.
+//! The version of the plans at which each Service changed last.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use portolan_plan::ServiceId;
 
-/// How many Services that are gone are remembered. Of an older one it is known that it changed before
-/// all of them.
+/// Maximum number of removed Services stored. An older one is known to have changed before all of them.
 const MOST_GONE: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub(super) struct Changed {
     at: BTreeMap<ServiceId, u64>,
-    /// Those that are gone, the oldest first.
+    /// Removed Services, the oldest first.
     gone: VecDeque<(u64, ServiceId)>,
-    /// No Service that is not named changed after this version.
+    /// Services that are not stored did not change after this version.
     before: u64,
 }
 
 impl Changed {
-    /// A Service is there and changed, or is gone.
+    /// Records that a Service changed or was removed.
     pub(super) fn note(&mut self, service: &ServiceId, version: u64, gone: bool) {
         self.at.insert(service.clone(), version);
         if !gone {
@@ -27,7 +26,7 @@ impl Changed {
         self.gone.push_back((version, service.clone()));
         if self.gone.len() > MOST_GONE
             && let Some((version, service)) = self.gone.pop_front()
-            // It may have come back since, or gone again.
+            // It may have been created again, or removed again.
             && self.at.get(&service) == Some(&version)
         {
             self.at.remove(&service);
@@ -35,7 +34,7 @@ impl Changed {
         }
     }
 
-    /// The version of its last change, or one that came after it.
+    /// The version of its last change, or a later one.
     pub(super) fn at(&self, service: &ServiceId) -> u64 {
         self.at.get(service).copied().unwrap_or(self.before)
     }

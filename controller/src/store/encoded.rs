@@ -1,4 +1,4 @@
-//! Planned values with their bytes and hashes, made once and shared by all nodes.
+//! Planned values with their bytes and hashes, encoded once and shared by all nodes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use portolan_proto::{encode_entry, item};
 
 use super::step::Steps;
 
-/// Lists whose bytes are fewer are sent whole when they change.
+/// Lists with fewer bytes are sent whole when they change.
 const PATCHED_FROM: usize = 1024;
 
-/// An entry, the item that carries it, and the hash of its bytes.
+/// An entry, its encoded item, and the hash of its bytes.
 #[derive(Debug, Clone)]
 pub(super) struct EncodedEntry {
     pub(super) entry: Entry,
@@ -21,14 +21,14 @@ pub(super) struct EncodedEntry {
     pub(super) item: Bytes,
     pub(super) hash: EntryHash,
     pub(super) bucket: u8,
-    /// What leads to it from the list that was there before.
+    /// The patch from the previous list to this one.
     pub(super) patch: Option<Arc<Patch>>,
 }
 
 /// A small change of a large list.
 #[derive(Debug)]
 pub(super) struct Patch {
-    /// The hash of the list that it is about.
+    /// The hash of the list that the patch applies to.
     pub(super) base: EntryHash,
     pub(super) item: Bytes,
 }
@@ -46,7 +46,7 @@ impl EncodedEntry {
         }
     }
 
-    /// Also made from what was there before, where that takes less than half the bytes.
+    /// Adds a patch from the previous entry if that takes less than half the bytes.
     fn patching(mut self, key: &EntryKey, previous: Option<&Self>) -> Self {
         if let (Entry::List(list), Some(previous)) = (&self.entry, previous)
             && let Entry::List(old) = &previous.entry
@@ -75,25 +75,25 @@ impl EncodedNode {
     }
 }
 
-/// All entries of a Service, for all nodes. What only one node is sent is encoded when it is sent:
-/// kept for all nodes it would take more memory than everything else.
+/// All entries of a Service, for all nodes. Entries for a single node are encoded when they are sent (ADR 0004):
+/// stored for all nodes, they would take more memory than everything else.
 #[derive(Debug)]
 pub(super) struct EncodedService {
     id: ServiceId,
-    /// What others call it that point at it.
+    /// The number by which other parts of the store refer to it.
     pub(super) number: u32,
-    /// The version of the plans since which it is like this.
+    /// The version of the plans since which it is unchanged.
     pub(super) version: u64,
-    /// What leads there.
+    /// The steps to this form.
     pub(super) steps: Steps,
     planned: Arc<PlannedService>,
     heads: Vec<(Arc<Head>, EncodedEntry)>,
-    /// In order. Nearly always one or two, and a map of one takes the room of eleven.
+    /// In order. Usually one or two; a map of one takes the memory of eleven.
     lists: Box<[(ListKey, EncodedEntry)]>,
 }
 
 impl EncodedService {
-    /// Encodes what differs from the previous plan of the same Service.
+    /// Encodes the entries that differ from the previous plan of the same Service.
     pub(super) fn new(
         id: &ServiceId,
         number: u32,
@@ -135,7 +135,7 @@ impl EncodedService {
         }
     }
 
-    /// Whether this is its name.
+    /// Whether this is its ID.
     pub(super) fn is(&self, id: &ServiceId) -> bool {
         self.id == *id
     }
@@ -145,7 +145,7 @@ impl EncodedService {
         place.ok().map(|place| &self.lists[place].1)
     }
 
-    /// How many values it is made of, as a measure of its memory.
+    /// Number of values it consists of, as a measure of its memory.
     pub(super) fn parts(&self) -> usize {
         let PlannedService {
             heads,
@@ -165,7 +165,7 @@ impl EncodedService {
             .is_some_and(|head| head.boot_critical)
     }
 
-    /// The nodes that it names, for which it has something of their own; each once, in order.
+    /// The nodes for which it has entries by name; without duplicates, in order.
     pub(super) fn named(&self) -> Vec<&Arc<str>> {
         let lists = self.planned.lists.keys().filter_map(|key| key.scope.node());
         let heads = self.planned.head_of_node.keys();
@@ -181,7 +181,7 @@ impl EncodedService {
         names
     }
 
-    /// Whether it has something of its own for a node, by its name.
+    /// Whether it has entries for a node by name.
     pub(super) fn names(&self, node: &str) -> bool {
         let mut scopes = self.planned.lists.keys().filter_map(|key| key.scope.node());
         self.planned.locals.contains_key(node)
@@ -189,13 +189,13 @@ impl EncodedService {
             || scopes.any(|name| **name == *node)
     }
 
-    /// Whether nodes of different zones may be sent different things.
+    /// Whether nodes of different zones may receive different entries.
     pub(super) fn differs_by_zone(&self) -> bool {
         let mut scopes = self.planned.lists.keys().map(|key| &key.scope);
         !self.planned.head_of_zone.is_empty() || scopes.any(|scope| matches!(scope, Scope::Zone(_)))
     }
 
-    /// Whether some node may send connections to the address.
+    /// Whether a node may send connections to the address.
     pub(super) fn lists_address(&self, address: IpAddr) -> bool {
         let mut lists = self.planned.lists.values();
         lists.any(|list| {
@@ -205,7 +205,7 @@ impl EncodedService {
         })
     }
 
-    /// The entries that this node uses, in the order of their keys.
+    /// The entries for this node, in the order of their keys.
     pub(super) fn entries_for(&self, node: &NodeEntry) -> Vec<(EntryKey, EncodedEntry)> {
         let chosen = self.planned.head_for(node);
         let head = self

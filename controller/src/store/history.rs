@@ -1,4 +1,4 @@
-//! What Services were before they changed, as far back as streams may still stand.
+//! Former states of changed Services, as far back as streams may need them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use portolan_plan::ServiceId;
 
 use super::encoded::EncodedService;
 
-/// How many replaced Services are remembered. A stream that fell further behind gets a snapshot,
-/// which by then is no dearer.
+/// Maximum number of replaced Services stored. A stream that falls further behind gets a snapshot, which is no more
+/// expensive by then.
 const LONGEST: usize = 16_384;
-/// How many parts (lists, nodes' own endpoints, heads) they may have together. One Service with a pod
-/// on each of thousands of nodes has thousands, and every change of it is remembered.
+/// Maximum number of their parts (lists, nodes' own endpoints, heads). A Service with a pod on each of thousands of
+/// nodes has thousands of parts, and each of its changes is stored (ADR 0006).
 const MOST_PARTS: usize = 200_000;
 
 /// Replaced Services, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct History {
     replaced: VecDeque<Replaced>,
-    /// The parts of all of them.
+    /// The sum of their parts.
     parts: usize,
     /// Changes up to this version may be missing.
     forgotten: u64,
@@ -26,7 +26,7 @@ pub(super) struct History {
 
 #[derive(Debug)]
 struct Replaced {
-    /// The version that this change led to.
+    /// The version of the change.
     version: u64,
     service: ServiceId,
     was: Was,
@@ -35,9 +35,9 @@ struct Replaced {
 /// A Service before a change.
 #[derive(Debug, Clone)]
 pub(super) struct Was {
-    /// Its number then. Another one may have it since it is gone.
+    /// Its number then, which another Service may have now.
     pub(super) number: u32,
-    /// What it was; `None` when it was not there.
+    /// Its state then; `None` if it did not exist.
     pub(super) service: Option<Arc<EncodedService>>,
 }
 
@@ -65,8 +65,8 @@ impl History {
         }
     }
 
-    /// The Services that changed after a version, each as it was at that version; `None` when the
-    /// history does not reach back that far.
+    /// The Services that changed after a version, with their state at that version; `None` if the history does not
+    /// reach back that far.
     pub(super) fn since(&self, version: u64) -> Option<BTreeMap<&ServiceId, &Was>> {
         if version < self.forgotten {
             return None;
@@ -76,7 +76,7 @@ impl History {
             .partition_point(|replaced| replaced.version <= version);
         let mut services = BTreeMap::new();
         for Replaced { service, was, .. } in self.replaced.range(start..) {
-            // Only the first change after the version tells what was there before.
+            // Only the first change after the version has the state before it.
             services.entry(service).or_insert(was);
         }
         Some(services)
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// A Service with endpoints on so many nodes.
+    /// A Service with endpoints on `count` nodes.
     fn on_nodes(count: usize) -> Arc<EncodedService> {
         let id = ServiceId::new("shop", "web");
         let local = |number| (format!("n{number}").into(), Arc::new(Local::default()));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn large_services_are_remembered_for_fewer_changes_and_small_ones_for_many() {
+    fn large_services_are_stored_for_fewer_changes_and_small_ones_for_many() {
         let id = || ServiceId::new("shop", "web");
         let was = |service| Was {
             number: 0,

@@ -1,8 +1,8 @@
-//! Where plans stand between the engine that makes them and the streams that carry them.
+//! The plans between the engine that computes them and the streams that send them.
 //!
-//! Each entry is encoded and hashed once; the same bytes go to every node that uses it. A stream
-//! remembers a [`Position`], not a copy of what it sent: what changed since is worked out from the
-//! log of replaced Services, at the cost of the change.
+//! Each entry is encoded and hashed once; all nodes that use it get the same bytes. A stream stores a [`Position`],
+//! not a copy of what it sent: later changes are computed from the log of replaced Services, at the cost of the
+//! change.
 
 mod causes;
 mod changed;
@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use bytes::Bytes;
 use portolan_plan::{BucketHashes, EntryKey, NodeEntry, NodePlan, PlanHash, ServiceId};
+use portolan_planner::model::Kind;
 use portolan_planner::{PlannedService, Update};
 use tokio::sync::watch;
 
@@ -30,10 +31,10 @@ use history::{History, Was};
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
 
-use crate::changes::Cause;
-use crate::watch::{Kind, Mark};
+use crate::cause::Cause;
+use crate::watch::Mark;
 
-/// Asks for a consistent list of a kind.
+/// Requests a consistent list of a kind.
 struct Relist(Box<dyn Fn(Kind) + Send + Sync>);
 
 impl fmt::Debug for Relist {
@@ -54,34 +55,34 @@ pub struct Store {
 
 #[derive(Debug, Default)]
 struct Plans {
-    /// Grows with each change; 0 before a first one.
+    /// Incremented by each change; 0 before the first one.
     version: u64,
     services: BTreeMap<ServiceId, Arc<EncodedService>>,
-    /// Those that nodes program first.
+    /// Services that nodes program first.
     critical: BTreeSet<ServiceId>,
     numbered: Numbered,
     sums: Sums,
     nodes: BTreeMap<Arc<str>, Arc<EncodedNode>>,
-    /// Addresses that have an endpoint, in whatever state.
+    /// Addresses with an endpoint in any state.
     residents: BTreeSet<IpAddr>,
     history: History,
     changed: Changed,
     causes: Causes,
 }
 
-/// Where a Service stands.
+/// The state of a Service in the plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// Whether any node serves it.
     pub served: bool,
-    /// The version of the plans with its last change. A node whose plan of this version or a later one
-    /// is in force has it.
+    /// The version of the plans with its last change. A node has the change if its plan in force is of this version
+    /// or a later one.
     pub changed: u64,
     /// Whether an address is among the backends of any node.
     pub listed: bool,
 }
 
-/// What a node was sent last.
+/// The plan that was sent to a node last.
 #[derive(Debug, Clone)]
 pub struct Position {
     version: u64,
@@ -114,12 +115,12 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Takes what the planner changed, and wakes the streams.
+    /// Applies the planner's update and wakes the streams. Returns the new version of the plans.
     pub fn publish(&self, update: Update) -> u64 {
         self.publish_since(update, None)
     }
 
-    /// The same, with what it came from. Gives back the version of the plans that it led to.
+    /// The same, with the cause of the update.
     pub fn publish_since(&self, update: Update, cause: Option<Arc<Cause>>) -> u64 {
         let mut plans = self.plans.write().unwrap_or_else(PoisonError::into_inner);
         plans.version += 1;
@@ -145,8 +146,8 @@ impl Store {
         version
     }
 
-    /// What the changes came from that a batch brings to a node, the oldest first. Nothing for a node
-    /// that is led from what it says to hold: nobody knows which of them are new to it.
+    /// The causes of the changes in a batch for a node, oldest first. Empty if the batch starts from what the node
+    /// reported: which changes are new to it is unknown.
     pub fn causes(&self, walk: &Walk) -> Vec<Arc<Cause>> {
         let Begin::Position(position) = walk.begin() else {
             return Vec::new();
@@ -156,37 +157,37 @@ impl Store {
         plans.causes.between(position.version(), to)
     }
 
-    /// Those of the addresses that no endpoint of the cluster has any more; `None` before a first plan
-    /// was published, when nothing is known.
+    /// Those of the addresses without any endpoint in the cluster; `None` before the first plan is published, when
+    /// this is unknown.
     pub fn without_endpoint(&self, addresses: &BTreeSet<IpAddr>) -> Option<BTreeSet<IpAddr>> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         let known = plans.version > 0;
         known.then(|| addresses.difference(&plans.residents).copied().collect())
     }
 
-    /// Notes how far each kind was read for what is published next: before it, because what an agent is
-    /// told with a plan may be ahead of it, and never behind.
+    /// Records how far each kind was read for the next update. Must be called before the update: the watermark that
+    /// an agent gets with a plan may be ahead of the plan, but never behind.
     pub fn note_marks(&self, marks: &BTreeMap<Kind, Mark>) {
         replace_if_other(&self.marks, marks);
     }
 
-    /// Notes that what was read so far is published.
+    /// Records that everything read so far is published.
     pub fn note_planned(&self) {
         replace_if_other(&self.planned, &self.marks.borrow());
     }
 
-    /// How far each kind was read at least for the plans, or for those that are about to be published;
-    /// nothing where plans are not made from an API server.
+    /// The minimum watermark of each kind in the plans, or in those about to be published. Empty if plans are not
+    /// made from an API server.
     pub fn marks(&self) -> watch::Receiver<BTreeMap<Kind, Mark>> {
         self.marks.subscribe()
     }
 
-    /// How far each kind was read for the plans at least.
+    /// The minimum watermark of each kind in the published plans.
     pub fn planned(&self) -> watch::Receiver<BTreeMap<Kind, Mark>> {
         self.planned.subscribe()
     }
 
-    /// Where a Service stands, and whether an address is among its backends.
+    /// The state of a Service, and whether an address is among its backends.
     pub fn standing(&self, service: &ServiceId, address: Option<IpAddr>) -> Standing {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         let planned = plans.services.get(service);
@@ -210,41 +211,40 @@ impl Store {
         plans.nodes.keys().cloned().collect()
     }
 
-    /// Says whom to ask for a consistent list of a kind; only the first is heard.
+    /// Sets the function that requests a consistent list of a kind. Only the first call has an effect.
     pub fn relist_by(&self, ask: impl Fn(Kind) + Send + Sync + 'static) {
         drop(self.relist.set(Relist(Box::new(ask))));
     }
 
-    /// Asks for a consistent list of a kind.
+    /// Requests a consistent list of a kind.
     pub fn ask_for_list(&self, kind: Kind) {
         if let Some(relist) = self.relist.get() {
             relist.0(kind);
         }
     }
 
-    /// Tells of every change. The first value seen is 0 while nothing was published.
+    /// Notifies of every change. The first value is 0 if nothing has been published.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// Begins to lead a node from what it holds to the present.
-    /// `None` while there is no such node.
+    /// Starts a batch that takes a node from what it holds to the present. `None` if there is no such node.
     pub fn begin(&self, node: &str, held: Held) -> Option<Walk> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         let node = plans.nodes.get(node)?;
         Some(Walk::new(&plans, node, held))
     }
 
-    /// The next items of a batch, of about so many bytes. None are left once it is done.
+    /// The next items of a batch, about `bytes` bytes. Empty at the end.
     ///
     /// # Errors
-    /// [`Outdated`] when the rest of it is not known any more.
+    /// [`Outdated`] if the rest of the batch is not known any more.
     pub fn more(&self, walk: &mut Walk, bytes: usize) -> Result<Vec<Bytes>, Outdated> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         walk.more(&plans, bytes)
     }
 
-    /// The node's whole plan as a value; `None` while there is no such node.
+    /// The node's whole plan as a value; `None` if there is no such node.
     pub fn plan(&self, node: &str) -> Option<NodePlan> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         let current = plans.nodes.get(node)?;
@@ -298,7 +298,8 @@ impl Plans {
     fn replace_node(&mut self, name: Arc<str>, entry: Option<Arc<NodeEntry>>) {
         let old = match entry {
             Some(entry) => {
-                // Before the old one goes: a zone of one node is not summed up anew for each change of it.
+                // Before the old node is removed, so that the sum of a zone with one node is not recomputed for each
+                // change of it.
                 self.sums.add_node(&entry, self.services.values());
                 self.nodes.insert(name, Arc::new(EncodedNode::new(entry)))
             }
@@ -321,7 +322,7 @@ impl Plans {
     }
 }
 
-/// Services by numbers, which take little room where thousands of nodes point at them.
+/// Services by numbers, which take little memory in the references of thousands of nodes.
 #[derive(Debug, Default)]
 struct Numbered {
     services: Vec<Option<Arc<EncodedService>>>,
@@ -329,7 +330,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// A number that nobody has.
+    /// An unused number.
     fn free(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.services.push(None);

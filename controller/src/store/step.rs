@@ -1,5 +1,5 @@
-//! What leads nodes from one form of a Service to another: the same for all nodes of a zone that the Service
-//! does not name, and made once for them. Thousands of streams ask for it at every change.
+//! The step from one form of a Service to another. It is the same for all nodes of a zone that the Service does not
+//! name, so it is computed once for them: thousands of streams ask for it at every change.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use portolan_proto::item;
 
 use super::encoded::{EncodedEntry, EncodedService};
 
-/// So many are kept of one Service: for each zone from what it was before, and from nothing.
+/// Maximum number of steps cached per Service: for each zone, from the previous form and from nothing.
 const KEPT: usize = 16;
 
 /// Items gathered for one message.
@@ -25,7 +25,7 @@ impl Piece {
         self.items.push(item);
     }
 
-    /// What a node has in these buckets.
+    /// The entries of a node in these buckets.
     pub(super) fn buckets(&mut self, entries: Vec<(EntryKey, EncodedEntry)>, buckets: &Buckets) {
         for (_, entry) in entries {
             if buckets.contains(entry.bucket) {
@@ -34,7 +34,7 @@ impl Piece {
         }
     }
 
-    /// A step. Gives back the hash of the plan after it.
+    /// Adds a step. Returns the hash of the plan after it.
     pub(super) fn step(&mut self, step: &Step, hash: PlanHash) -> PlanHash {
         self.items.extend_from_slice(&step.0.items);
         self.bytes += step.0.bytes;
@@ -42,12 +42,12 @@ impl Piece {
     }
 }
 
-/// Items, and what they add to the hash of a plan.
+/// Items, and their contribution to the hash of a plan.
 #[derive(Debug, Default)]
 pub(super) struct Step(Piece, PlanHash);
 
 impl Step {
-    /// What leads from some entries to others; both in the order of keys.
+    /// The step from some entries to others, both in the order of keys.
     pub(super) fn between(
         before: Vec<(EntryKey, EncodedEntry)>,
         now: Vec<(EntryKey, EncodedEntry)>,
@@ -90,15 +90,15 @@ impl Step {
     }
 }
 
-/// From where a step leads, and for whom.
+/// The start of a step, and its zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Of {
-    /// The version of the Service there; `None` where it was not.
+    /// The version of the Service at the start; `None` if it did not exist.
     from: Option<u64>,
     zone: Option<Arc<str>>,
 }
 
-/// The steps to one form of a Service that were asked for.
+/// The cached steps to one form of a Service.
 #[derive(Debug, Default)]
 pub(super) struct Steps(Mutex<Vec<(Of, Arc<Step>)>>);
 
@@ -117,7 +117,7 @@ impl Steps {
     }
 }
 
-/// What leads a node from one form of a Service to another.
+/// The step of a node from one form of a Service to another.
 pub(super) fn step(
     before: Option<&Arc<EncodedService>>,
     now: Option<&Arc<EncodedService>>,

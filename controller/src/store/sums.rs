@@ -1,8 +1,8 @@
-//! The hashes of every node's plan, kept up at the cost of each change.
+//! The hashes of every node's plan, updated at the cost of each change.
 //!
-//! Most of a plan is the same for all nodes of a zone. That part is summed up once a zone; what a
-//! Service has for a node by name is put in its place when somebody asks for that node. A stream that
-//! comes back is then compared without walking over everything.
+//! Most of a plan is the same for all nodes of a zone, so this part is summed up once per zone. The part that a
+//! Service has for a node by name is substituted when that node is asked for. A reconnecting stream is thus compared
+//! without iterating over all entries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::encoded::{EncodedEntry, EncodedNode, EncodedService};
 
 type Zone = Option<Arc<str>>;
 
-/// What plans add up to.
+/// The sums over plans.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     zones: BTreeMap<Zone, OfZone>,
-    /// The Services that have something for a node by its name, by their numbers.
+    /// The numbers of the Services with entries for a node by name.
     naming: BTreeMap<Arc<str>, Vec<u32>>,
 }
 
-/// What nodes of a zone have that no Service names.
+/// The sum for nodes of a zone that no Service names.
 #[derive(Debug)]
 struct OfZone {
     nodes: usize,
-    /// Such a node.
+    /// A representative node of the zone.
     anybody: NodeEntry,
     hashes: BucketHashes,
 }
@@ -47,7 +47,7 @@ fn remove(hashes: &mut BucketHashes, entry: &EncodedEntry) {
 }
 
 impl Sums {
-    /// A Service with this number is another one now.
+    /// The Service with this number has changed.
     pub(super) fn replace(
         &mut self,
         number: u32,
@@ -89,7 +89,7 @@ impl Sums {
         }
     }
 
-    /// A node of this zone is there. `services` are all there are.
+    /// Adds a node of this zone. `services` are all Services.
     pub(super) fn add_node<'a>(
         &mut self,
         node: &NodeEntry,
@@ -99,7 +99,7 @@ impl Sums {
             let mut zone = OfZone {
                 nodes: 0,
                 anybody: NodeEntry {
-                    // No node has this name, so nothing names it.
+                    // No node has this name, so no Service names it.
                     name: "".into(),
                     ..node.clone()
                 },
@@ -111,7 +111,7 @@ impl Sums {
         zone.nodes += 1;
     }
 
-    /// A node of this zone is gone.
+    /// Removes a node of this zone.
     pub(super) fn remove_node(&mut self, node: &NodeEntry) {
         if let Some(zone) = self.zones.get_mut(&node.zone) {
             zone.nodes -= 1;
@@ -121,7 +121,7 @@ impl Sums {
         }
     }
 
-    /// The hashes of a node's plan. `service` gives the one of a number.
+    /// The hashes of a node's plan. `service` returns the Service with a number.
     pub(super) fn of<'a>(
         &self,
         node: &EncodedNode,

@@ -1,8 +1,8 @@
-//! A batch for one node, made piece by piece as the node takes it.
+//! A batch for one node, produced in chunks as the node reads it.
 //!
-//! A walk remembers where it is, not what it will send: a stream costs the same whether its agent is
-//! quick or stalled. All pieces are of one version of the plans, whatever is published meanwhile; what
-//! a Service was at that version is known from the history.
+//! A walk stores its position, not the items to send: a stream costs the same whether its agent is quick or stalled.
+//! All chunks are of one version of the plans, regardless of later updates; the history has the state of Services at
+//! that version.
 
 use std::collections::BTreeMap;
 use std::iter::Peekable;
@@ -17,43 +17,43 @@ use super::history::Was;
 use super::step::{self, Piece, Step};
 use super::{Plans, Position};
 
-/// More differing buckets than this, and all of the plan is sent: it hardly takes more.
+/// With more differing buckets, the whole plan is sent, which is hardly more.
 const MOST_BUCKETS: usize = 192;
 
-/// What an agent holds.
+/// The plan that an agent holds.
 #[derive(Debug, Clone)]
 pub enum Held {
-    /// Nothing, or nothing that can be built on.
+    /// None, or none that a batch can start from.
     Nothing,
-    /// What it says of itself; buckets, if it speaks of them.
+    /// The plan that it reports; with bucket hashes if it sends them.
     Said(PlanHash, Option<BucketHashes>),
-    /// What this controller sent it.
+    /// The plan that this controller sent to it.
     Sent(Position),
 }
 
-/// A batch on its way.
+/// A batch in progress.
 #[derive(Debug)]
 pub struct Walk {
     begin: Begin,
     version: u64,
     node: Arc<EncodedNode>,
-    /// Of the plan that what was made so far leads to.
+    /// The hash of the plan after the items produced so far.
     hash: PlanHash,
     at: At,
 }
 
-/// Where a batch begins.
+/// The start of a batch.
 #[derive(Debug, Clone)]
 pub enum Begin {
-    /// At nothing.
+    /// From nothing.
     Nothing,
-    /// At a plan of which these buckets are replaced.
+    /// From a plan of which these buckets are replaced.
     Buckets(Buckets),
-    /// At a plan that was sent.
+    /// From a plan that was sent.
     Position(Position),
 }
 
-/// How far a walk is. Services that nodes program first come first.
+/// The position of a walk. Services that nodes program first come first.
 #[derive(Debug, Clone)]
 enum At {
     Node,
@@ -62,23 +62,22 @@ enum At {
     End,
 }
 
-/// So much was changed meanwhile that it is not known any more what the rest of a batch was: begin
-/// another one, at nothing.
+/// Too many changes happened meanwhile to know the rest of the batch; start another one, from nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outdated;
 
 impl Walk {
-    /// Where it begins.
+    /// The start of the batch.
     pub fn begin(&self) -> &Begin {
         &self.begin
     }
 
-    /// Whether everything was made.
+    /// Whether all items have been produced.
     pub fn is_done(&self) -> bool {
         matches!(self.at, At::End)
     }
 
-    /// Where the node is after all of it.
+    /// The node's position after the batch.
     pub fn end(&self) -> Position {
         Position {
             version: self.version,
@@ -125,7 +124,7 @@ impl Walk {
         }
     }
 
-    /// The next items, of about so many bytes; fewer, or none, are the last.
+    /// The next items, about `most` bytes; fewer, or none, at the end.
     pub(super) fn more(&mut self, plans: &Plans, most: usize) -> Result<Vec<Bytes>, Outdated> {
         let mut piece = Piece::default();
         if matches!(self.at, At::Node) {
@@ -150,7 +149,7 @@ impl Walk {
         Ok(piece.items)
     }
 
-    /// What follows a Service, until there is enough. Gives back where that was; nothing at the end.
+    /// Adds the items of Services until there are enough. Returns the position; `None` at the end.
     fn services(
         &mut self,
         then: &Then<'_>,
@@ -174,7 +173,7 @@ impl Walk {
     fn node(&mut self, piece: &mut Piece) {
         let now = vec![(EntryKey::Node, self.node.encoded.clone())];
         let before = match &self.begin {
-            // Its hash is that of the whole plan already.
+            // Its hash is already that of the whole plan.
             Begin::Buckets(buckets) => return piece.buckets(now, buckets),
             Begin::Position(position) => vec![(EntryKey::Node, position.node.encoded.clone())],
             Begin::Nothing => Vec::new(),
@@ -203,14 +202,14 @@ impl Walk {
     }
 }
 
-/// What Services were where a walk begins and where it ends.
+/// The state of Services at the start and the end of a walk.
 struct Then<'a> {
     plans: &'a Plans,
-    /// What changed after the version that the walk leads to, as it was then.
+    /// Services that changed after the version at the end, in their state at the end.
     since_end: BTreeMap<&'a ServiceId, &'a Was>,
-    /// The same of the version at which it begins.
+    /// The same for the version at the start.
     since_begin: BTreeMap<&'a ServiceId, &'a Was>,
-    /// Whether only these matter.
+    /// If set, only these Services are considered.
     only_changed: bool,
 }
 
@@ -242,7 +241,7 @@ impl<'a> Then<'a> {
 
     fn now(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
         let plans = self.plans;
-        // By its number, if it still has the one that it had: looking for a name takes longer.
+        // By its number if that is unchanged, which is faster than by name.
         let was = self.since_begin.get(id);
         let numbered = was.and_then(|was| plans.numbered.get(was.number));
         let same = numbered.filter(|service| service.is(id));
@@ -256,7 +255,7 @@ impl<'a> Then<'a> {
         }
     }
 
-    /// The Services to look at after one, among those that come first or all, in order.
+    /// The Services to process after one, in order: those that come first, or all.
     fn after<'t>(&'t self, first: bool, after: Option<&'t ServiceId>) -> Merged<'a, 't> {
         let bounds = (
             after.map_or(Bound::Unbounded, Bound::Excluded),
@@ -283,7 +282,7 @@ impl<'a> Then<'a> {
 
 type Ids<'a, 't> = Box<dyn Iterator<Item = &'a ServiceId> + 't>;
 
-/// Names from several sources that are in order: each once, in order.
+/// Merges sorted names from several sources, without duplicates.
 struct Merged<'a, 't>(Vec<Peekable<Ids<'a, 't>>>);
 
 impl<'a> Iterator for Merged<'a, '_> {

@@ -1,4 +1,4 @@
-//! Makes authorities and the certificates that they sign. Touches: chance.
+//! Creates CAs and server certificates. Touches: the random number generator.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::keyring::{Authority, KeyringError, Signed};
 
-/// How long an authority is good for, in seconds: 10 years.
+/// Lifetime of a CA, seconds: 10 years.
 const AUTHORITY_LIFE: u64 = 3650 * 24 * 3600;
-/// How long a certificate is good for, in seconds: 90 days.
+/// Lifetime of a server certificate, seconds: 90 days.
 const SERVING_LIFE: u64 = 90 * 24 * 3600;
-/// Clocks of agents may be behind so many seconds.
+/// Allowed clock skew of agents, seconds: certificates are backdated by it.
 const CLOCKS: u64 = 3600;
 
-/// A new authority.
+/// A new CA.
 pub(super) fn authority(now: u64) -> Result<Authority, KeyringError> {
     let until = now + AUTHORITY_LIFE;
     let serial = serial()?;
@@ -37,7 +37,7 @@ pub(super) fn authority(now: u64) -> Result<Authority, KeyringError> {
     Ok(Authority { name, signed })
 }
 
-/// A certificate of the controller, for this name.
+/// A server certificate of the controller for this name.
 pub(super) fn serving(by: &Authority, name: &str, now: u64) -> Result<Signed, KeyringError> {
     let until = (now + SERVING_LIFE).min(by.signed.until);
     let mut params = CertificateParams::new(vec![name.to_owned()])?;
@@ -65,7 +65,7 @@ fn params_of(name: &str) -> CertificateParams {
     params
 }
 
-/// 127 bits of chance: a serial number is positive.
+/// 127 random bits, since a serial number must be positive.
 fn serial() -> Result<[u8; 16], KeyringError> {
     let mut serial = [0; 16];
     let filled = SystemRandom::new().fill(&mut serial);

@@ -1,5 +1,4 @@
-//! A certificate and its key in two files that somebody replaces from time to time. Touches: those files,
-//! for reading.
+//! A certificate and its key in two files that are replaced from time to time. Touches: reads these files.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,44 +11,44 @@ use tracing::{info, warn};
 
 use super::{Pair, PairError, Presented};
 
-/// How often they are looked at. Two small reads, which see every kind of replacement.
+/// Polling interval. Reading two small files detects every kind of replacement.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Where they are.
+/// Paths of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
-    /// The certificate, and those that lead to its authority.
+    /// The certificate with its intermediate chain.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Files that cannot be used.
+/// Unusable files.
 #[derive(Debug, Error)]
 pub enum FilesError {
-    /// One cannot be read.
+    /// A file cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// What is in them cannot be used.
+    /// The contents are unusable.
     #[error("--tls-cert {}, --tls-key {}: {error}", files.certificate.display(), files.key.display())]
     Pair {
         /// The files.
         files: Files,
-        /// What is wrong.
+        /// The cause.
         error: PairError,
     },
 }
 
-/// What the files held, whatever it was.
+/// Contents of both files, valid or not.
 type Contents = (Vec<u8>, Vec<u8>);
 
 impl Files {
-    /// Reads both.
+    /// Reads and parses both files.
     ///
     /// # Errors
     /// [`FilesError`] names the file.
@@ -85,28 +84,28 @@ impl Files {
     }
 }
 
-/// What was seen last.
+/// The state of the last check.
 #[derive(Debug, Default)]
 struct Look {
     seen: Option<Contents>,
-    told: Option<String>,
-    /// Both files are not replaced at one moment, so only what is wrong twice is told.
+    logged: Option<String>,
+    /// The two files are not replaced atomically, so an error is logged only if it occurs twice.
     suspected: Option<String>,
 }
 
 impl Look {
-    /// Takes what the files hold now, if it is new and can be used.
+    /// Loads the files if they are new and valid.
     fn again(&mut self, files: &Files, presented: &Presented) {
         let read = files.contents();
         if read.as_ref().ok() == self.seen.as_ref() && self.seen.is_some() {
-            (self.told, self.suspected) = (None, None);
+            (self.logged, self.suspected) = (None, None);
             return;
         }
         let parsed = read.and_then(|contents| Ok((files.parse(&contents)?, contents)));
         match parsed {
             Ok((pair, contents)) => {
                 if presented.replace(pair) {
-                    info!(file = %files.certificate.display(), "another certificate is shown from now on");
+                    info!(file = %files.certificate.display(), "serving a new certificate");
                 }
                 *self = Self {
                     seen: Some(contents),
@@ -115,9 +114,9 @@ impl Look {
             }
             Err(error) => {
                 let words = error.to_string();
-                if self.suspected.as_ref() == Some(&words) && self.told.as_ref() != Some(&words) {
-                    warn!("the certificate that was in force stays: {words}");
-                    self.told = Some(words.clone());
+                if self.suspected.as_ref() == Some(&words) && self.logged.as_ref() != Some(&words) {
+                    warn!("keeping the previous certificate: {words}");
+                    self.logged = Some(words.clone());
                 }
                 self.suspected = Some(words);
             }
@@ -160,11 +159,11 @@ mod tests {
         let (second, second_key) = made("two");
         fs::write(&files.certificate, &second).unwrap();
         look.again(&files, &presented);
-        assert!(look.told.is_none());
+        assert!(look.logged.is_none());
         assert_eq!(shown(), first);
         look.again(&files, &presented);
-        let told = look.told.clone().unwrap();
-        assert!(told.contains("do not belong together"), "{told}");
+        let logged = look.logged.clone().unwrap();
+        assert!(logged.contains("do not belong together"), "{logged}");
         fs::write(&files.key, &second_key).unwrap();
         look.again(&files, &presented);
         assert_ne!(shown(), first);
@@ -177,19 +176,19 @@ mod tests {
             look.again(&files, &presented);
             look.again(&files, &presented);
             assert!(
-                look.told.as_ref().unwrap().contains(words),
+                look.logged.as_ref().unwrap().contains(words),
                 "{:?}",
-                look.told
+                look.logged
             );
             assert_ne!(shown(), first);
         }
         fs::remove_file(&files.key).unwrap();
         look.again(&files, &presented);
         look.again(&files, &presented);
-        let told = look.told.unwrap();
+        let logged = look.logged.unwrap();
         assert!(
-            told.contains("tls.key") && !told.contains("PRIVATE"),
-            "{told}"
+            logged.contains("tls.key") && !logged.contains("PRIVATE"),
+            "{logged}"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! The controller's own authority and certificate: what is due, with time as an argument.
+//! The controller's own CA and server certificate: which step of the rotation is due. Time is an argument.
 //!
-//! An authority is replaced with an overlap: the next one is announced first, so that agents believe both,
-//! then it signs, and the old one is forgotten when nobody can show a certificate of it any more.
+//! A CA is replaced with an overlap. The next CA is published first, so that agents trust both; then it signs; the
+//! old CA is removed when no valid certificate of it can be in use.
 
 use std::fmt;
 
@@ -11,74 +11,74 @@ use thiserror::Error;
 use super::authority;
 use super::{Pair, PairError};
 
-/// How long agents hear of a next authority before it signs, and of an old one after it did, in seconds:
-/// a day, because what is mounted into pods comes late and some nodes are away for a while.
+/// Time between publishing the next CA and signing with it, and between that and removing the old one, seconds. A
+/// day, because volumes in pods are updated late and some nodes are away for a while.
 const OVERLAP: u64 = 24 * 3600;
 
-/// A certificate and its key.
+/// A certificate with its key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signed {
     /// As PEM.
     pub(super) certificate: String,
     /// As PEM. It is in no log.
     pub(super) key: String,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, seconds since 1970.
     pub(super) from: u64,
-    /// When it ends.
+    /// Expiry time, seconds since 1970.
     pub(super) until: u64,
 }
 
-/// Who signs.
+/// A certificate authority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Authority {
-    /// Its name, which is in what it signs.
+    /// Its subject name, the issuer in the certificates that it signs.
     pub(super) name: String,
     pub(super) signed: Signed,
 }
 
-/// An authority that signs no more.
+/// A CA that no longer signs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Retired {
     certificate: String,
     since: u64,
 }
 
-/// All of it, as it is kept.
+/// All keys, in their stored form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Keyring {
     authority: Authority,
-    /// Believed already, signs nothing yet.
+    /// Trusted already, does not sign yet.
     next: Option<Authority>,
     #[serde(default)]
     retired: Vec<Retired>,
     serving: Signed,
 }
 
-/// What has to be done now.
+/// The step that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nothing before then, in seconds since 1970.
+    /// Nothing before this time, seconds since 1970.
     Nothing(u64),
-    /// A new certificate of the same authority.
+    /// Issue a new certificate of the same CA.
     Renew,
-    /// A next authority.
+    /// Create the next CA.
     Announce,
-    /// The next authority signs.
+    /// The next CA starts signing.
     Switch,
-    /// An old one is not believed any more.
+    /// Remove an old CA.
     Forget,
 }
 
-/// Keys cannot be made or used.
+/// A key operation failed.
 #[derive(Debug, Error)]
 pub(super) enum KeyringError {
-    /// The library says why.
+    /// The library's error.
     #[error("make a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    /// The system has no chance.
-    #[error("the system gives no random numbers")]
+    /// The system has no random numbers.
+    #[error("the system provides no random numbers")]
     Chance,
-    /// What is kept cannot be used.
+    /// The stored keys are unusable.
     #[error("{0}")]
     Pair(#[from] PairError),
 }
@@ -91,14 +91,14 @@ impl fmt::Debug for Signed {
 }
 
 impl Signed {
-    /// When it should be replaced: before two thirds of its life are over.
+    /// When it should be replaced: after two thirds of its lifetime.
     fn renewal(&self) -> u64 {
         self.from + self.until.saturating_sub(self.from) / 5 * 3
     }
 }
 
 impl Keyring {
-    /// A first one, for a controller of this name.
+    /// The first keyring, for a controller of this name.
     pub(super) fn new(name: &str, now: u64) -> Result<Self, KeyringError> {
         let authority = authority::authority(now)?;
         Ok(Self {
@@ -109,7 +109,7 @@ impl Keyring {
         })
     }
 
-    /// What has to be done now, one thing at a time.
+    /// The step that is due; one step at a time.
     pub(super) fn due(&self, now: u64) -> Due {
         let forget = self.retired.iter().map(|old| old.since + OVERLAP).min();
         let switch = self.next.as_ref().map(|next| next.signed.from + OVERLAP);
@@ -135,7 +135,7 @@ impl Keyring {
         Due::Nothing(earliest)
     }
 
-    /// The same after what is due was done; `None` when nothing is.
+    /// The keyring after the step that is due; `None` if none is.
     pub(super) fn after(&self, name: &str, now: u64) -> Result<Option<Self>, KeyringError> {
         let mut after = self.clone();
         match self.due(now) {
@@ -157,7 +157,7 @@ impl Keyring {
         Ok(Some(after))
     }
 
-    /// What is shown to agents.
+    /// The certificate and key to serve.
     pub(super) fn pair(&self) -> Result<Pair, KeyringError> {
         let Signed {
             certificate, key, ..
@@ -165,7 +165,7 @@ impl Keyring {
         Ok(Pair::from_pem(certificate.as_bytes(), key.as_bytes())?)
     }
 
-    /// Whom agents should believe, as PEM.
+    /// The CAs that agents should trust, PEM.
     pub(super) fn bundle(&self) -> String {
         let next = self.next.iter().map(|next| &next.signed.certificate);
         let retired = self.retired.iter().map(|old| &old.certificate);

@@ -1,4 +1,4 @@
-//! A hundred years of rotation, and what agents with yesterday's certificates make of it.
+//! A hundred years of rotation, with agents that have yesterday's CA bundle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn what_is_due_follows_from_the_time_alone() {
     let renewed = first.after(NAME, renewal).unwrap().unwrap();
     assert_eq!(renewed.due(renewal), Due::Nothing(renewal + 54 * DAY));
     assert_eq!(renewed.bundle(), first.bundle());
-    // The authority goes after three fifths of ten years.
+    // The CA is replaced after three fifths of ten years.
     let old = Keyring {
         serving: authority::serving(&first.authority, NAME, START + 2190 * DAY).unwrap(),
         ..first
@@ -64,7 +64,7 @@ fn what_is_due_follows_from_the_time_alone() {
 }
 
 #[test]
-fn who_has_the_bundle_of_yesterday_believes_the_certificate_of_today_for_a_century() {
+fn agents_with_the_bundle_of_yesterday_trust_the_certificate_of_today_for_a_century() {
     let mut keyring = Keyring::new(NAME, START).unwrap();
     let mut bundles = vec![(START, keyring.bundle())];
     let mut authorities = 0;
@@ -75,7 +75,7 @@ fn who_has_the_bundle_of_yesterday_believes_the_certificate_of_today_for_a_centu
             keyring = after;
         }
         bundles.push((now, keyring.bundle()));
-        // Those that were in force within the last day.
+        // The bundles that were published within the last day.
         while bundles.get(1).is_some_and(|(since, _)| *since <= now - DAY) {
             bundles.remove(0);
         }

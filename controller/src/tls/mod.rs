@@ -1,7 +1,7 @@
-//! The certificate that agents are shown: where it comes from, and how it is replaced while streams go on.
+//! The server certificate for agents: its source, and its replacement without interrupting streams.
 //!
-//! A [`Presented`] holds what is shown; every new connection asks it. `files` follows two files, and
-//! `secret` an object in the cluster in which the controller keeps an authority of its own.
+//! A [`Presented`] holds the current certificate, which each new connection uses. `files` reloads two files; `secret`
+//! manages a CA of the controllers in a Secret.
 
 mod authority;
 mod files;
@@ -20,17 +20,17 @@ pub use pair::{Pair, PairError};
 pub use presented::Presented;
 pub use secret::{Keeper, Kept};
 
-/// What is spoken over TLS.
+/// The protocol over TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoken {
-    /// HTTP/2, with agents.
+    /// HTTP/2, for agents.
     Streams,
-    /// HTTP/1.1, with who looks at pages.
+    /// HTTP/1.1, for clients of the admin pages.
     Pages,
 }
 
 impl Spoken {
-    /// Its name in the handshake.
+    /// The ALPN protocol name.
     fn name(self) -> &'static [u8] {
         match self {
             Self::Streams => b"h2",
@@ -39,10 +39,10 @@ impl Spoken {
     }
 }
 
-/// TLS 1.3 as this server speaks it.
+/// The TLS 1.3 server configuration.
 ///
 /// # Errors
-/// When the cryptography that is built in lacks something.
+/// If the built-in cryptography lacks an algorithm.
 pub fn server_config(
     presented: Arc<Presented>,
     spoken: Spoken,
@@ -53,7 +53,7 @@ pub fn server_config(
         .with_no_client_auth()
         .with_cert_resolver(presented);
     config.alpn_protocols = vec![spoken.name().to_vec()];
-    // Agents see the certificate of the day at each connection, and 5,000 sessions take no memory.
+    // No session resumption: each connection verifies the current certificate, and 5,000 sessions take no memory.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

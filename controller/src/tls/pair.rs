@@ -1,4 +1,4 @@
-//! A certificate and its key, read and checked as a whole.
+//! A certificate and its key, parsed and checked together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,32 +8,32 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
 
-/// A certificate with those that lead to its authority, and its key.
+/// A certificate with its intermediate chain and key.
 #[derive(Clone)]
 pub struct Pair(Arc<CertifiedKey>);
 
-/// A certificate or key that cannot be used.
+/// An unusable certificate or key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PairError {
-    /// The certificates.
+    /// The certificates are not PEM.
     #[error("the certificate cannot be read as PEM: {0}")]
     Certificate(String),
-    /// There is none.
-    #[error("there is no certificate in it")]
+    /// No certificate was found.
+    #[error("it contains no certificate")]
     NoCertificate,
-    /// The key.
+    /// The key is not PEM.
     #[error("the key cannot be read as PEM (PKCS#8, PKCS#1 or SEC1): {0}")]
     Key(String),
-    /// They do not belong together.
+    /// The key is of another certificate.
     #[error("certificate and key do not belong together: {0}")]
     Apart(String),
 }
 
 impl Pair {
-    /// Reads both.
+    /// Parses both.
     ///
     /// # Errors
-    /// [`PairError`] says which of them is wrong.
+    /// [`PairError`] states which of them is wrong.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
         let chain = chain.map_err(|error| PairError::Certificate(error.to_string()))?;
@@ -52,14 +52,14 @@ impl Pair {
         self.0.clone()
     }
 
-    /// The certificate itself, without those that lead to its authority.
+    /// The certificate itself, without the intermediate chain.
     pub fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.0.cert.first()
     }
 }
 
 impl PartialEq for Pair {
-    /// The same certificates have the same key.
+    /// Equal certificates have equal keys.
     fn eq(&self, other: &Self) -> bool {
         self.0.cert == other.0.cert
     }

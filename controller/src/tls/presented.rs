@@ -1,4 +1,4 @@
-//! What is shown to whoever connects.
+//! The server certificate for new connections.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -7,26 +7,26 @@ use rustls::sign::CertifiedKey;
 
 use super::Pair;
 
-/// The certificate in force. Replacing it touches no connection that is open.
+/// The certificate in force. Replacing it does not affect open connections.
 #[derive(Debug)]
 pub struct Presented {
     pair: RwLock<Option<Pair>>,
 }
 
 impl Presented {
-    /// Shows this one.
+    /// Serves this certificate.
     pub fn new(pair: Pair) -> Arc<Self> {
         let pair = RwLock::new(Some(pair));
         Arc::new(Self { pair })
     }
 
-    /// Shows none yet, so that TLS with every client fails until there is one.
+    /// Has no certificate yet: every TLS handshake fails until there is one.
     pub fn none() -> Arc<Self> {
         let pair = RwLock::default();
         Arc::new(Self { pair })
     }
 
-    /// Shows another one from the next connection on; false when it is the same.
+    /// Uses another certificate for new connections. Returns false if it is the same.
     pub fn replace(&self, pair: Pair) -> bool {
         let mut present = self.pair.write().unwrap_or_else(PoisonError::into_inner);
         let differs = present.as_ref() != Some(&pair);

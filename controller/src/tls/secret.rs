@@ -1,5 +1,5 @@
-//! An authority of the controller's own, in a Secret that all its replicas share, and whom to believe in a
-//! ConfigMap that agents mount. Touches: the API server, these two objects.
+//! The controllers' own CA, in a Secret that all replicas share, and the CA bundle in a ConfigMap that agents mount.
+//! Touches: the API server, these two objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,46 +18,46 @@ use super::Presented;
 use super::keyring::{Keyring, KeyringError};
 use crate::trust::Named;
 
-/// How often the Secret is read: another replica may have replaced it.
+/// Polling interval of the Secret, which another replica may have updated.
 const LOOK: Duration = Duration::from_secs(60);
-/// The same while something is wrong.
+/// Polling interval after an error.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long all calls of a look may take.
+/// Timeout of all calls of one check.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Where it is in the Secret.
+/// Key of the keyring in the Secret.
 const KEYRING: &str = "keyring.json";
-/// Where it is in the ConfigMap.
+/// Key of the CA bundle in the ConfigMap.
 const BUNDLE: &str = "ca.crt";
-/// How often a conflict with another replica is tried again at once.
+/// Number of immediate retries after a conflict with another replica.
 const ATTEMPTS: u32 = 5;
 
-/// Where they are kept.
+/// Where CA and certificates are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// The Secret.
     pub secret: Named,
     /// The ConfigMap.
     pub bundle: Named,
-    /// The name that certificates are for.
+    /// The name in the certificates.
     pub name: String,
 }
 
-/// What keeps it from being kept.
+/// Why CA or certificate could not be updated.
 #[derive(Debug, Error)]
 enum KeptError {
     #[error("{0}")]
     Calls(#[from] kube::Error),
-    #[error("what is in it is not ours; delete it, and a new one is made")]
+    #[error("it was not created by Portolan; delete it to let the controller create a new one")]
     Foreign,
     #[error("{0}")]
     Keyring(#[from] KeyringError),
-    #[error("others write it all the time")]
+    #[error("repeated write conflicts")]
     Conflict,
     #[error("no answer within {} s", LONGEST.as_secs())]
     Silent,
 }
 
-/// Whoever keeps them.
+/// Maintains CA and certificate.
 pub struct Keeper {
     kept: Kept,
     secrets: Api<Secret>,
@@ -65,7 +65,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps them at this API server.
+    /// A keeper that uses this API server.
     pub fn new(client: Client, kept: Kept) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), &kept.secret.namespace),
@@ -74,25 +74,25 @@ impl Keeper {
         }
     }
 
-    /// Follows them for as long as the program runs.
+    /// Checks and rotates while the program runs.
     pub async fn follow(self, presented: Arc<Presented>) {
-        let mut told = None;
+        let mut logged = None;
         loop {
             let looked = timeout(LONGEST, self.look(&presented)).await;
             match looked.unwrap_or(Err(KeptError::Silent)) {
                 Ok(()) => {
-                    told = None;
+                    logged = None;
                     sleep(LOOK).await;
                 }
                 Err(error) => {
                     let words = error.to_string();
-                    if told.as_ref() != Some(&words) {
+                    if logged.as_ref() != Some(&words) {
                         let (secret, bundle) = (&self.kept.secret, &self.kept.bundle);
                         warn!(
                             %secret, %bundle,
-                            "the certificate that was in force stays, if there was one: {words}"
+                            "keeping the previous certificate, if any: {words}"
                         );
-                        told = Some(words);
+                        logged = Some(words);
                     }
                     sleep(RETRY).await;
                 }
@@ -100,19 +100,19 @@ impl Keeper {
         }
     }
 
-    /// Reads what is kept, does what is due, and shows the result.
+    /// Reads the keyring, performs the steps that are due, and serves the result.
     async fn look(&self, presented: &Presented) -> Result<(), KeptError> {
         let keyring = self.current().await?;
-        // Agents hear of an authority before it signs, so whom to believe goes first.
+        // Publish the bundle first: agents must trust a CA before it signs.
         self.publish(keyring.bundle()).await?;
         if presented.replace(keyring.pair()?) {
             let secret = &self.kept.secret;
-            info!(%secret, "another certificate is shown from now on");
+            info!(%secret, "serving a new certificate");
         }
         Ok(())
     }
 
-    /// What is kept, after everything that is due was done.
+    /// The keyring after all steps that are due.
     async fn current(&self) -> Result<Keyring, KeptError> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.unwrap_or_default().as_secs();
@@ -124,7 +124,7 @@ impl Keeper {
                     let secret = self.first(ObjectMeta::default(), now)?;
                     self.secrets.create(&params, &secret).await
                 }
-                // Whoever may create no Secrets is given an empty one.
+                // An installation without the right to create Secrets provides an empty one.
                 Some(secret) if secret.data.as_ref().is_none_or(BTreeMap::is_empty) => {
                     let secret = self.first(secret.metadata, now)?;
                     self.secrets.replace(name, &params, &secret).await
@@ -141,7 +141,7 @@ impl Keeper {
             };
             match written {
                 Ok(_) => {}
-                // Another replica was faster: what it wrote is as good.
+                // Another replica was faster; its keyring is equally good.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(error.into()),
             }
@@ -150,7 +150,7 @@ impl Keeper {
     }
 
     fn first(&self, metadata: ObjectMeta, now: u64) -> Result<Secret, KeptError> {
-        info!(secret = %self.kept.secret, "there is no authority yet; making one");
+        info!(secret = %self.kept.secret, "creating a CA, since there is none yet");
         self.secret(&Keyring::new(&self.kept.name, now)?, metadata)
     }
 

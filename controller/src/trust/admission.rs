@@ -1,14 +1,14 @@
-//! One agent that was let in, for as long as its stream lasts.
+//! An admitted agent, for the lifetime of its stream.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::refusal::{Reason, Refusal};
 use super::token::Token;
 use super::tokens::Tokens;
 use super::verdict::Identity;
+use crate::refusal::{Reason, Refusal};
 
-/// Whom a stream was opened for.
+/// The agent that a stream was opened for.
 #[derive(Debug)]
 pub struct Admission {
     proof: Option<Proof>,
@@ -22,7 +22,7 @@ struct Proof {
 }
 
 impl Admission {
-    /// Of whoever comes: on loopback and Unix sockets nobody is asked.
+    /// The admission without authentication, for loopback and Unix sockets.
     pub(super) fn anybody() -> Self {
         Self { proof: None }
     }
@@ -36,16 +36,16 @@ impl Admission {
         Self { proof: Some(proof) }
     }
 
-    /// Whether it may read the plan of this node.
+    /// Whether the agent may read the plan of this node.
     ///
     /// # Errors
-    /// When its token is of another one.
+    /// If its token belongs to another node.
     pub fn covers(&self, node: &str) -> Result<(), Refusal> {
         match &self.proof {
             Some(proof) if *proof.identity.node != *node => {
                 let own = &proof.identity.node;
                 let message = format!(
-                    "an agent reads the plan of its own node only: its token is of a pod on {own}, and it asks for \
+                    "an agent may read only the plan of its own node: its token is of a pod on {own}, but it asks for \
                      {node}; see --node of the agent"
                 );
                 Err(Refusal::new(Reason::other_node, message))
@@ -54,18 +54,18 @@ impl Admission {
         }
     }
 
-    /// The node of whoever was let in, where that is known.
+    /// The node of the agent, if it was authenticated.
     pub fn node(&self) -> Option<&str> {
         self.proof.as_ref().map(|proof| &*proof.identity.node)
     }
 
-    /// The name of the pod that the stream comes from, if the token names one.
+    /// The agent's pod, if the token names one.
     pub fn pod(&self) -> Option<&str> {
         self.proof.as_ref()?.identity.pod.as_deref()
     }
 
-    /// Waits until the stream has to end: its token is reviewed from time to time, and one that is not
-    /// accepted any more ends it. While nobody can be asked it goes on.
+    /// Waits until the stream must end. The token is reviewed periodically; a rejected token ends the stream. While
+    /// the API server is unavailable, the stream continues.
     pub async fn revoked(&self) -> Refusal {
         let Some(proof) = &self.proof else {
             return std::future::pending().await;
@@ -97,7 +97,7 @@ fn ending(refusal: &Refusal) -> Refusal {
     Refusal::new(refusal.reason, message)
 }
 
-/// Up to half as long again, by the token, so that streams which began together are not reviewed together.
+/// Adds up to 50 % jitter, derived from the token, so that streams opened together are not reviewed together.
 fn spread(period: Duration, token: &Token) -> Duration {
     let [byte, ..] = token.hash();
     period + period / 512 * u32::from(byte)

@@ -1,22 +1,22 @@
-//! Verdicts that are remembered for a while, by the hash of the token.
+//! A cache of verdicts by the hash of the token.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::refusal::Refusal;
 use super::token::TokenHash;
 use super::verdict::Identity;
+use crate::refusal::Refusal;
 
-/// How long an identity is believed without asking again, if its token does not end before.
+/// Lifetime of a cached identity, unless its token expires earlier.
 const GOOD: Duration = Duration::from_secs(60);
-/// How long a refusal is repeated without asking again: what was wrong may be put right.
+/// Lifetime of a cached refusal, since its cause may be fixed.
 const BAD: Duration = Duration::from_secs(10);
-/// So many are remembered; a large cluster has 5,000 agents.
+/// Maximum number of entries; a large cluster has 5,000 agents.
 const MOST: usize = 16_384;
 
 type Verdict = Result<Identity, Refusal>;
 
-/// What was found out a moment ago.
+/// Recent verdicts.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     verdicts: HashMap<TokenHash, (Instant, Verdict)>,
@@ -28,7 +28,7 @@ impl Cache {
         (now < *until).then(|| verdict.clone())
     }
 
-    /// Remembers a verdict; one that says nothing about the token is not worth it.
+    /// Stores a verdict, unless it does not depend on the token.
     pub(super) fn put(
         &mut self,
         token: TokenHash,
@@ -46,7 +46,7 @@ impl Cache {
         if self.verdicts.len() >= MOST {
             self.verdicts.retain(|_, (until, _)| now < *until);
         }
-        // Somebody makes up tokens faster than they are forgotten: those of agents are asked about again.
+        // A client sends invented tokens faster than entries expire: agents' tokens are then reviewed again.
         if self.verdicts.len() >= MOST {
             self.verdicts.retain(|_, (_, verdict)| verdict.is_ok());
         }
@@ -62,8 +62,8 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::refusal::Reason;
     use super::*;
+    use crate::refusal::Reason;
 
     fn good(seconds: u64) -> Verdict {
         Ok(Identity {

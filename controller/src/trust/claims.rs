@@ -1,5 +1,4 @@
-//! What a token says of itself. Nobody has checked it: it makes refusals cheap and their words clear, and
-//! admits nobody.
+//! The claims of a token, not verified. They make refusals cheap and specific, and never admit an agent.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,17 +8,17 @@ use serde::de::value::{Error, StringDeserializer};
 
 use super::token::Token;
 
-/// Longer tokens are of nobody we know.
+/// Maximum length of a token; longer ones are not from a known issuer.
 const LONGEST: usize = 16 * 1024;
 
-/// What a token says of itself.
+/// Unverified claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claims {
-    /// Whom it is meant for.
+    /// The audiences.
     pub(super) audiences: Vec<String>,
-    /// Whose it is, like `system:serviceaccount:NS:NAME`.
+    /// The subject, like `system:serviceaccount:NS:NAME`.
     pub(super) subject: String,
-    /// Until when.
+    /// The expiry time.
     pub(super) expires: Option<SystemTime>,
 }
 
@@ -46,7 +45,7 @@ impl Default for Audiences {
 }
 
 impl Claims {
-    /// Reads them; `None` where there are none, as in what is no token of a service account.
+    /// Parses the claims; `None` if it is not a service account token.
     pub(super) fn read(token: &Token) -> Option<Self> {
         let text = token.as_str();
         if text.len() > LONGEST {
@@ -71,7 +70,7 @@ impl Claims {
     }
 }
 
-/// base64url without its padding, as tokens have it, turned into the one that the API uses.
+/// Converts base64url without padding, as in tokens, to the base64 of the API.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut text = text.replace('-', "+").replace('_', "/");
     while !text.len().is_multiple_of(4) {
@@ -88,7 +87,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A token that says this of itself, with a signature of nobody.
+    /// A token with these claims and an invalid signature.
     pub(in crate::trust) fn token(payload: &Value) -> Token {
         let encode = |value: &Value| {
             let bytes = ByteString(value.to_string().into_bytes());

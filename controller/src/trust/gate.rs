@@ -1,28 +1,28 @@
-//! Lets agents in.
+//! Admits agents.
 
 use std::sync::Arc;
 
 use tonic::metadata::MetadataMap;
 
 use super::admission::Admission;
-use super::refusal::{Reason, Refusal};
 use super::token::Token;
 use super::tokens::Tokens;
+use crate::refusal::{Reason, Refusal};
 
-/// Who is let in.
+/// The policy of admission.
 #[derive(Debug, Clone)]
 pub enum Gate {
-    /// Whoever reaches the socket.
+    /// Every client that reaches the socket.
     Open,
-    /// Agents with a token.
+    /// Agents with a valid token.
     Tokens(Arc<Tokens>),
 }
 
 impl Gate {
-    /// Looks at the token of a request.
+    /// Checks the token of a request.
     ///
     /// # Errors
-    /// [`Refusal`] says what is wrong with it.
+    /// [`Refusal`] states what is wrong with it.
     pub async fn admit(&self, metadata: &MetadataMap) -> Result<Admission, Refusal> {
         let Self::Tokens(tokens) = self else {
             return Ok(Admission::anybody());
@@ -35,7 +35,7 @@ impl Gate {
         let Some(token) = token else {
             return Err(Refusal::new(
                 Reason::no_token,
-                "no token came (authorization: Bearer): see --token-file of the agent",
+                "the request has no token (authorization: Bearer); check --token-file of the agent",
             ));
         };
         let identity = tokens.identity(&token).await?;

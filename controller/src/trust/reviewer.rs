@@ -1,4 +1,4 @@
-//! Asks the API server whose a token is, and what somebody may do. Touches: the API server.
+//! TokenReviews and SubjectAccessReviews. Touches: the API server.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use kube::{Api, Client};
 
 use super::token::Token;
 
-/// How long an answer may take.
+/// Timeout of a review.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The API server's answer, or in words why there is none.
+/// The API server's answer, or why there is none.
 pub type Reviewed<T> = Result<T, String>;
 
-/// Who knows whose tokens are and what users may do.
+/// Reviews tokens and permissions.
 pub trait Reviewer: fmt::Debug + Send + Sync + 'static {
-    /// Whose the token is, if it is meant for the audience; without one: for the API server itself.
+    /// Reviews the token for this audience; without one: for the API server itself.
     fn review<'a>(
         &'a self,
         token: &'a Token,
         audience: Option<&'a str>,
     ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>>;
 
-    /// Whether a user may get this path, which is no path of the API server.
+    /// Whether a user may get this non-resource path.
     fn may_get<'a>(
         &'a self,
         user: &'a str,
@@ -37,7 +37,7 @@ pub trait Reviewer: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Reviewed<bool>>;
 }
 
-/// The API server.
+/// The reviewer that uses the API server.
 #[derive(Clone)]
 pub struct ApiReviewer {
     tokens: Api<TokenReview>,
@@ -45,7 +45,7 @@ pub struct ApiReviewer {
 }
 
 impl ApiReviewer {
-    /// Asks it through this client.
+    /// A reviewer with this client.
     pub fn new(client: Client) -> Self {
         Self {
             tokens: Api::all(client.clone()),
@@ -76,7 +76,9 @@ impl Reviewer for ApiReviewer {
         Box::pin(async move {
             let params = PostParams::default();
             let review = answer(self.tokens.create(&params, &review), "tokenreviews").await?;
-            review.status.ok_or_else(|| "it answers nothing".into())
+            review
+                .status
+                .ok_or_else(|| "the answer has no status".into())
         })
     }
 
@@ -111,7 +113,7 @@ async fn answer<T>(asked: impl Future<Output = kube::Result<T>>, what: &str) -> 
     match tokio::time::timeout(LONGEST, asked).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(format!(
-            "{}; the controller has to be allowed to create {what}",
+            "{}; check that the controller may create {what}",
             status.message
         )),
         Ok(Err(error)) => Err(error.to_string()),

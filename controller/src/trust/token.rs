@@ -1,4 +1,4 @@
-//! A token, which nothing prints.
+//! A token whose `Debug` output is redacted.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use ring::digest::{SHA256, digest};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// What a token is known by where it need not be known itself.
+/// The hash of a token, used where the token itself is not needed.
 pub(super) type TokenHash = [u8; 32];
 
 impl Token {
-    /// That of an `authorization` header; `None` for any other scheme.
+    /// The token of an `authorization` header; `None` for any other scheme.
     #[must_use]
     pub fn of_header(value: &str) -> Option<Self> {
         let (scheme, token) = value.trim().split_once(' ')?;
@@ -20,7 +20,7 @@ impl Token {
         (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| Self(token.to_owned()))
     }
 
-    /// For whoever sends it on.
+    /// The token itself, to send it on.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,5 +1,5 @@
-//! Tokens of agents: reviewed by the API server, once for all who show the same one at the same time, and
-//! so seldom that agents who all come back together do not flood it.
+//! Reviews agents' tokens with the API server. Concurrent requests with the same token share a review, and a rate
+//! limit protects the API server when all agents reconnect.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 
 use super::cache::Cache;
 use super::claims::Claims;
-use super::refusal::{Reason, Refusal};
 use super::reviewer::Reviewer;
 use super::token::{Token, TokenHash};
 use super::verdict::{self, Identity};
 use crate::bucket::Bucket;
 use crate::metrics::Counters;
+use crate::refusal::{Reason, Refusal};
 
-/// Reviews in a second, after a first burst: 5,000 agents are through in less than a minute.
+/// Reviews per second after a first burst: 5,000 agents pass in less than a minute.
 const A_SECOND: u32 = 100;
 const BURST: u32 = 200;
-/// Who would wait longer is told to come back.
+/// An agent that would wait longer is asked to retry later.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// An object by namespace and name.
@@ -60,19 +60,19 @@ impl fmt::Display for Named {
     }
 }
 
-/// What a token has to be.
+/// Requirements for a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenOptions {
-    /// Whom it has to be meant for.
+    /// The required audience.
     pub audience: String,
     /// The service account of agents.
     pub account: Named,
-    /// How long a stream goes on at least before its token is reviewed again.
+    /// Minimum time between two reviews of a stream's token.
     pub review_period: Duration,
 }
 
 impl TokenOptions {
-    /// The account as the API server calls it.
+    /// The username of the account in reviews.
     pub(super) fn username(&self) -> String {
         let Named { namespace, name } = &self.account;
         format!("system:serviceaccount:{namespace}:{name}")
@@ -82,7 +82,7 @@ impl TokenOptions {
 type Verdict = Result<Identity, Refusal>;
 type Flight = watch::Receiver<Option<Verdict>>;
 
-/// Knows whose tokens are.
+/// Reviews tokens and caches the verdicts.
 #[derive(Debug)]
 pub struct Tokens {
     pub(super) options: TokenOptions,
@@ -95,12 +95,12 @@ pub struct Tokens {
 struct State {
     cache: Cache,
     bucket: Bucket,
-    /// Reviews under way, each for all who wait for it.
+    /// Reviews in progress, each shared by all that wait for it.
     flights: HashMap<TokenHash, Flight>,
 }
 
 impl Tokens {
-    /// Asks the reviewer about what it does not know.
+    /// Tokens that are reviewed by `reviewer`.
     pub fn new(
         options: TokenOptions,
         reviewer: Arc<dyn Reviewer>,
@@ -118,10 +118,10 @@ impl Tokens {
         })
     }
 
-    /// Whose the token is; known for up to a minute.
+    /// The identity of a token; cached for up to a minute.
     ///
     /// # Errors
-    /// [`Refusal`] says what is wrong with it, or that nobody can be asked now.
+    /// [`Refusal`] states what is wrong with it, or that the API server is unavailable.
     pub async fn identity(self: &Arc<Self>, token: &Token) -> Verdict {
         let claims = Claims::read(token);
         verdict::claimed(claims.as_ref(), &self.options)?;
@@ -144,13 +144,13 @@ impl Tokens {
         verdict.unwrap_or_else(|| Err(interrupted()))
     }
 
-    /// The same of now, whatever was known a moment ago.
+    /// The same without the cache.
     pub(super) async fn identity_now(self: &Arc<Self>, token: &Token) -> Verdict {
         self.state().cache.forget(&token.hash());
         self.identity(token).await
     }
 
-    /// Begins a review, which goes on even if nobody waits for it any more.
+    /// Starts a review, which continues even if no caller waits any more.
     fn take_off(
         self: &Arc<Self>,
         state: &mut State,
@@ -161,7 +161,7 @@ impl Tokens {
         let Some(wait) = state.bucket.take(Instant::now().into_std()) else {
             return Err(Refusal::new(
                 Reason::busy,
-                "too many agents come at once, and their tokens are reviewed one after the other: come back \
+                "too many agents connect at once; token reviews are rate-limited, retry \
                  in some seconds",
             ));
         };
@@ -187,7 +187,7 @@ impl Tokens {
         self.counters.reviewed(status.is_ok());
         let status = status.map_err(|why| {
             let message = format!(
-                "the API server cannot be asked whose the token is: {why}; what is programmed stays"
+                "the API server cannot review the token: {why}; nodes keep their programmed state"
             );
             Refusal::new(Reason::api_server, message)
         })?;

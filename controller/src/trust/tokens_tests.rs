@@ -1,4 +1,4 @@
-//! With a clock that the test moves and a reviewer that counts.
+//! With a paused clock and a reviewer that counts its calls.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,7 @@ use super::super::reviewer::Reviewed;
 use super::super::{Admission, Gate};
 use super::*;
 
-/// Knows agents of nodes by tokens that were issued for them; takes 100 ms for each.
+/// Accepts tokens that were issued for nodes; takes 100 ms for each.
 #[derive(Debug, Default)]
 struct Knowing {
     asked: AtomicUsize,
@@ -34,9 +34,10 @@ impl Reviewer for Knowing {
             }
             let claims = Claims::read(token).unwrap();
             let node = claims.audiences[1].clone();
-            let meant = audience.is_some_and(|wanted| claims.audiences.iter().any(|a| a == wanted));
+            let matches =
+                audience.is_some_and(|wanted| claims.audiences.iter().any(|a| a == wanted));
             let deleted = self.deleted.lock().unwrap().contains(&node);
-            let status = if meant && !deleted {
+            let status = if matches && !deleted {
                 json!({
                     "authenticated": true, "audiences": [audience],
                     "user": {
@@ -88,7 +89,7 @@ fn asked(knowing: &Knowing) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_shows_the_same_token_together_costs_one_review_a_minute() {
+async fn concurrent_uses_of_a_token_cost_one_review_a_minute() {
     let (knowing, tokens) = tokens();
     let token = of_node("node-a");
     let together = (0..50).map(|_| tokens.identity(&token));
@@ -118,15 +119,15 @@ async fn five_thousand_agents_that_come_together_are_reviewed_within_the_rate() 
         .filter(|verdict| matches!(verdict, Err(refusal) if refusal.reason == Reason::busy));
     let (busy, reviews) = (busy.count(), asked(&knowing));
     assert_eq!(reviews + busy, 5000);
-    // The burst, and what fits into the longest wait.
+    // The burst, and the reviews that fit into the longest wait.
     assert_eq!(reviews, (BURST + A_SECOND * 5) as usize);
     assert!(start.elapsed() <= LONGEST_WAIT + Duration::from_millis(200));
     let message = verdicts.into_iter().find_map(Result::err).unwrap().message;
-    assert!(message.contains("come back"), "{message}");
+    assert!(message.contains("retry"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_gives_up_takes_the_review_from_nobody() {
+async fn a_caller_that_gives_up_does_not_cancel_the_review_of_others() {
     let (knowing, tokens) = tokens();
     let token = of_node("node-a");
     let impatient = tokio::time::timeout(Duration::from_millis(1), tokens.identity(&token));
@@ -136,7 +137,7 @@ async fn a_caller_that_gives_up_takes_the_review_from_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_api_server_is_away_nobody_new_is_let_in_and_nothing_is_remembered() {
+async fn without_the_api_server_no_new_agent_is_admitted_and_nothing_is_cached() {
     let (knowing, tokens) = tokens();
     knowing.unreachable.store(true, Ordering::SeqCst);
     let token = of_node("node-a");
@@ -155,8 +156,8 @@ async fn admitted(tokens: &Arc<Tokens>, token: &Token) -> Admission {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_of_its_own_node_and_ends_when_its_pod_is_deleted_not_when_nobody_can_be_asked()
-{
+async fn a_stream_covers_its_own_node_and_ends_when_its_pod_is_deleted_but_not_without_an_api_server()
+ {
     let (knowing, tokens) = tokens();
     let admission = admitted(&tokens, &of_node("node-a")).await;
     assert_eq!(admission.covers("node-a"), Ok(()));

@@ -1,4 +1,4 @@
-//! Refusals are counted always, and told in the log so often that a flood of them does not flood it.
+//! Counts every refusal, and logs repeated refusals at a limited rate.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,53 +6,53 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::refusal::{Reason, Refusal};
 use crate::metrics::Counters;
+use crate::refusal::{Reason, Refusal};
 
-/// The same is told again after so long.
+/// Minimum interval between equal log lines.
 const AGAIN: Duration = Duration::from_secs(60);
-/// So many are remembered as told; while there are more, new ones wait.
+/// Maximum number of entries; beyond it, new refusals are not logged.
 const MOST: usize = 4096;
 
-/// Where refusals go.
+/// Counts and logs refusals.
 #[derive(Debug)]
 pub struct Refusals {
     counters: Arc<Counters>,
-    told: Mutex<Told>,
+    limiter: Mutex<LogLimiter>,
 }
 
 impl Refusals {
-    /// Counted there.
+    /// Refusals that use these counters.
     pub fn new(counters: Arc<Counters>) -> Self {
-        let told = Mutex::default();
-        Self { counters, told }
+        let limiter = Mutex::default();
+        Self { counters, limiter }
     }
 
-    /// Somebody was refused: an agent of a node, or who comes from an address.
+    /// Counts a refused client, named by its node or address, and logs it unless logged recently.
     pub(crate) fn note(&self, who: &str, refusal: &Refusal) {
         self.counters.refused(refusal.reason);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(unsaid) = told.again(who, refusal.reason, Instant::now()) else {
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(unsaid) = limiter.again(who, refusal.reason, Instant::now()) else {
             return;
         };
-        drop(told);
+        drop(limiter);
         let message = &refusal.message;
         if unsaid == 0 {
             warn!(who, reason = ?refusal.reason, "refused: {message}");
         } else {
-            warn!(who, reason = ?refusal.reason, unsaid, "refused, as so often before: {message}");
+            warn!(who, reason = ?refusal.reason, unsaid, "refused (repeated): {message}");
         }
     }
 }
 
-/// What was told when.
+/// Refusals logged recently.
 #[derive(Debug, Default)]
-struct Told {
+struct LogLimiter {
     last: HashMap<(String, Reason), (Instant, u64)>,
 }
 
-impl Told {
-    /// Whether it is time to tell this; if so, how often it was not told meanwhile.
+impl LogLimiter {
+    /// Whether to log this refusal now; if so, the number of refusals suppressed since the last line.
     fn again(&mut self, who: &str, reason: Reason, now: Instant) -> Option<u64> {
         let recent = |at: Instant| now.duration_since(at) < AGAIN;
         let key = (who.to_owned(), reason);
@@ -80,30 +80,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_told_once_a_minute_with_what_was_kept_back() {
+    fn a_repeated_refusal_is_logged_once_a_minute_with_the_suppressed_count() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut told = Told::default();
-        assert_eq!(told.again("a", Reason::expired, at(0)), Some(0));
-        assert_eq!(told.again("a", Reason::expired, at(1)), None);
-        assert_eq!(told.again("a", Reason::expired, at(59)), None);
-        assert_eq!(told.again("a", Reason::audience, at(59)), Some(0));
-        assert_eq!(told.again("b", Reason::expired, at(59)), Some(0));
-        assert_eq!(told.again("a", Reason::expired, at(60)), Some(2));
-        assert_eq!(told.again("a", Reason::expired, at(120)), Some(0));
+        let mut limiter = LogLimiter::default();
+        assert_eq!(limiter.again("a", Reason::expired, at(0)), Some(0));
+        assert_eq!(limiter.again("a", Reason::expired, at(1)), None);
+        assert_eq!(limiter.again("a", Reason::expired, at(59)), None);
+        assert_eq!(limiter.again("a", Reason::audience, at(59)), Some(0));
+        assert_eq!(limiter.again("b", Reason::expired, at(59)), Some(0));
+        assert_eq!(limiter.again("a", Reason::expired, at(60)), Some(2));
+        assert_eq!(limiter.again("a", Reason::expired, at(120)), Some(0));
     }
 
     #[test]
     fn a_flood_from_many_addresses_is_bounded() {
         let start = Instant::now();
-        let mut told = Told::default();
-        let said = |told: &mut Told, at| {
+        let mut limiter = LogLimiter::default();
+        let said = |limiter: &mut LogLimiter, at| {
             let many = (0..2 * MOST).map(|number| number.to_string());
-            many.filter(|who| told.again(who, Reason::silent, at).is_some())
+            many.filter(|who| limiter.again(who, Reason::silent, at).is_some())
                 .count()
         };
-        assert_eq!(said(&mut told, start), MOST);
-        assert_eq!(said(&mut told, start + AGAIN / 2), 0);
-        assert_eq!(said(&mut told, start + AGAIN), MOST);
+        assert_eq!(said(&mut limiter, start), MOST);
+        assert_eq!(said(&mut limiter, start + AGAIN / 2), 0);
+        assert_eq!(said(&mut limiter, start + AGAIN), MOST);
     }
 }

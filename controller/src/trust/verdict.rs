@@ -1,4 +1,4 @@
-//! What follows from a token's claims and from the API server's review of it.
+//! The verdict on a token, from its claims and the API server's review.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,40 +8,40 @@ use k8s_openapi::api::authentication::v1::TokenReviewStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::claims::Claims;
-use super::refusal::{Reason, Refusal};
 use super::tokens::TokenOptions;
+use crate::refusal::{Reason, Refusal};
 
-/// Where the API server says on which node the pod of a token runs (Kubernetes 1.30 and later).
+/// Extra field of the node of the token's pod (Kubernetes 1.30 and later).
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-/// Where it says which pod that is.
+/// Extra field of the name of the token's pod.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// How much of the API server's words is repeated.
+/// Maximum length of the API server's error in a message.
 const SHOWN: usize = 300;
 
-/// Who shows a token.
+/// The identity behind a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The node that its pod runs on.
+    /// The node of its pod.
     pub node: Arc<str>,
-    /// The name of its pod, if the API server says it.
+    /// The name of its pod, if the review contains it.
     pub pod: Option<Arc<str>>,
-    /// When the token ends.
+    /// When the token expires.
     pub expires: Option<SystemTime>,
 }
 
-/// Refuses what the API server need not be asked about.
+/// Refuses tokens that need no review by the API server.
 pub(super) fn claimed(claims: Option<&Claims>, options: &TokenOptions) -> Result<(), Refusal> {
     let Some(claims) = claims else {
         return Err(Refusal::new(
             Reason::malformed,
-            "what came is no token of a service account: see --token-file of the agent",
+            "this is not a service account token; check --token-file of the agent",
         ));
     };
-    meant(&claims.audiences, options)?;
+    expected_audience(&claims.audiences, options)?;
     of_account(&claims.subject, options)
 }
 
-/// Whose the token is after the API server has looked at it.
+/// The identity of a token after its review.
 pub(super) fn reviewed(
     status: &TokenReviewStatus,
     claims: &Claims,
@@ -52,8 +52,8 @@ pub(super) fn reviewed(
     let Some(user) = user.filter(|_| status.authenticated == Some(true)) else {
         return Err(not_accepted(status, claims, now));
     };
-    // An API server that knows no audiences says nothing of them: the token may be anybody's.
-    meant(status.audiences.as_deref().unwrap_or_default(), options)?;
+    // An API server without audience support returns none: the token may have any audience.
+    expected_audience(status.audiences.as_deref().unwrap_or_default(), options)?;
     of_account(user.username.as_deref().unwrap_or_default(), options)?;
     let extra = |key| match user.extra.as_ref()?.get(key)?.as_slice() {
         [value] if !value.is_empty() => Some(Arc::from(value.as_str())),
@@ -67,13 +67,13 @@ pub(super) fn reviewed(
         }),
         None => Err(Refusal::new(
             Reason::no_node,
-            "the token names no node: it has to be a projected one, bound to the agent's pod, of \
+            "the token names no node; it must be a projected token, bound to the agent's pod, of \
              Kubernetes 1.30 or later",
         )),
     }
 }
 
-/// The name of a user that the API server has authenticated, with groups.
+/// The name and groups of an authenticated user.
 pub(crate) fn user(status: &TokenReviewStatus) -> Result<(String, Vec<String>), String> {
     let user = status.user.as_ref();
     match user.filter(|_| status.authenticated == Some(true)) {
@@ -85,18 +85,18 @@ pub(crate) fn user(status: &TokenReviewStatus) -> Result<(String, Vec<String>), 
     }
 }
 
-fn meant(audiences: &[String], options: &TokenOptions) -> Result<(), Refusal> {
+fn expected_audience(audiences: &[String], options: &TokenOptions) -> Result<(), Refusal> {
     if audiences.contains(&options.audience) {
         return Ok(());
     }
     let wanted = &options.audience;
     let found = match audiences {
-        [] => "nobody".into(),
+        [] => "no audience".into(),
         some => some.join(", "),
     };
     let message = format!(
-        "the token is meant for {}, not for {wanted}: make `audience` of the agent's projected token and \
-         --token-audience of the controller the same",
+        "the token is for {}, not for {wanted}: set `audience` of the agent's projected token and \
+         --token-audience of the controller to the same value",
         short(&found)
     );
     Err(Refusal::new(Reason::audience, message))
@@ -108,7 +108,7 @@ fn of_account(subject: &str, options: &TokenOptions) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "the token is of {}, not of {wanted}: see serviceAccountName of the agent and \
+        "the token is of {}, not of {wanted}: check serviceAccountName of the agent and \
          --agent-service-account of the controller",
         short(subject)
     );
@@ -118,14 +118,14 @@ fn of_account(subject: &str, options: &TokenOptions) -> Result<(), Refusal> {
 fn not_accepted(status: &TokenReviewStatus, claims: &Claims, now: SystemTime) -> Refusal {
     if let Some(expires) = claims.expires.filter(|expires| *expires <= now) {
         let message = format!(
-            "the token expired at {}: does the kubelet renew --token-file of the agent, and are the clocks right?",
+            "the token expired at {}; check that the kubelet renews --token-file of the agent, and the clocks",
             at(expires)
         );
         return Refusal::new(Reason::expired, message);
     }
     let message = format!(
-        "the API server does not accept the token ({}): was the agent's pod or its service account deleted, \
-         or is it of another cluster?",
+        "the API server does not accept the token ({}); check whether the agent's pod or its service account was deleted, \
+         or the token is of another cluster",
         said(status)
     );
     Refusal::new(Reason::not_accepted, message)
@@ -136,7 +136,7 @@ fn said(status: &TokenReviewStatus) -> String {
     error.map_or_else(|| "without a reason".into(), short)
 }
 
-/// What others wrote, made fit for a line.
+/// Makes a foreign text fit for one log line.
 fn short(text: &str) -> String {
     let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     clean.take(SHOWN).collect()
@@ -207,10 +207,10 @@ mod tests {
         refused(
             check(other),
             Reason::audience,
-            "meant for vault, not for portolan-controller",
+            "the token is for vault, not for portolan-controller",
         );
         let none = claims(|p| p["aud"] = json!([]));
-        refused(check(none), Reason::audience, "nobody");
+        refused(check(none), Reason::audience, "no audience");
         let other = claims(|p| p["sub"] = json!("system:serviceaccount:shop:cart"));
         refused(
             check(other),
@@ -230,7 +230,7 @@ mod tests {
         let no = review(|s| s["authenticated"] = json!(false));
         refused(no, Reason::not_accepted, "without a reason");
         let no = review(|s| s["audiences"] = json!(null));
-        refused(no, Reason::audience, "meant for nobody");
+        refused(no, Reason::audience, "the token is for no audience");
         let no = review(|s| s["user"]["username"] = json!("admin"));
         refused(no, Reason::service_account, "of admin");
         let other = json!({"another": ["node-a"]});
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_ended_is_told_with_the_time() {
+    fn an_expired_token_is_reported_with_the_time() {
         let claims = claims(|_| {}).unwrap();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let status = status(|s| s["authenticated"] = json!(false));

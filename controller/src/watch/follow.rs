@@ -1,8 +1,8 @@
-//! One kind: everything once, then what changes, for ever.
+//! Lists and watches one kind, for ever.
 //!
-//! A list is always a consistent read, never what some server's cache held a while ago, so the
-//! model does not go back in time. One client can afford a fresh list after every failure; that
-//! also survives a store that was restored to an older state.
+//! A list is always a consistent read, never from the cache of an API server, so the model does not go back in time.
+//! A single client can afford a new list after every failure; that also survives a store that was restored from a
+//! backup.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,6 +12,7 @@ use futures::stream::BoxStream;
 use kube::Client;
 use kube::api::{WatchEvent, WatchParams};
 use kube::core::Request;
+use portolan_planner::model::Kind;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
@@ -22,7 +23,7 @@ use super::object::{Text, identity, read};
 use super::once;
 use super::problem::Problem;
 use super::triggers::Triggers;
-use super::{Answer, Kind, Seen};
+use super::{Answer, Arrival, Collection as _, ObjectUpdate};
 
 /// Objects in one page of a list.
 pub(super) const PAGE: u32 = 500;
@@ -42,17 +43,17 @@ type Events = BoxStream<'static, Result<WatchEvent<Text>, kube::Error>>;
 
 /// How a watch ended.
 enum End {
-    /// As the server ends every watch after a while; it goes on from this version.
+    /// The server ended it, as it ends every watch after a while; the next one resumes from this version.
     Resume(String),
-    /// All has to be listed again.
+    /// It failed; the next one begins with a list.
     Relist(Problem),
-    /// Somebody asked for all to be listed again.
+    /// [`super::Relist`] requested a list.
     Asked,
-    /// The server does not stream existing objects; they are to be read in pages.
+    /// The server does not stream existing objects; they have to be listed in pages.
     NoStreams,
-    /// The server does not know the kind, which may be.
+    /// The server does not serve this optional kind.
     Unknown,
-    /// Nobody listens any more.
+    /// The receiver was dropped.
     Closed,
 }
 
@@ -62,17 +63,17 @@ impl From<Problem> for End {
     }
 }
 
-/// Follows a kind until nobody listens any more.
+/// Watches a kind until the receiver is dropped.
 pub(super) async fn run(
     client: Client,
     kind: Kind,
-    seen: mpsc::Sender<Answer>,
+    answers: mpsc::Sender<Answer>,
     asked: Arc<Notify>,
 ) {
     let follower = Follower {
         client,
         kind,
-        seen,
+        answers,
         streams: true,
         said_pages: false,
         known: false,
@@ -88,23 +89,23 @@ pub(super) async fn run(
 struct Follower {
     client: Client,
     kind: Kind,
-    seen: mpsc::Sender<Answer>,
-    /// Whether existing objects are asked for as a stream. Where that fails the next list is read in
-    /// pages, and the one after it is tried as a stream again: the server may have been replaced.
+    answers: mpsc::Sender<Answer>,
+    /// Whether existing objects are requested as a stream. If that fails, the next list is read in pages, and the one
+    /// after it is requested as a stream again: the server may have been replaced.
     streams: bool,
-    /// Whether it was said that they are not.
+    /// Whether the log says that they are not.
     said_pages: bool,
-    /// Whether the server knew the kind once.
+    /// Whether the server has served the kind once.
     known: bool,
-    /// What is wrong and was said.
+    /// The failure that the log reported last.
     troubled: Option<String>,
     /// The next pause after a failure.
     pause: Duration,
     /// How far this kind was read.
     ledger: Ledger,
-    /// Which times count that slices tell.
+    /// Which trigger times of EndpointSlices count.
     triggers: Triggers,
-    /// Rung when all has to be listed again.
+    /// Requests a list.
     asked: Arc<Notify>,
 }
 
@@ -178,7 +179,7 @@ impl Follower {
             };
             match event.transpose().map_err(Problem::Api)? {
                 Some(WatchEvent::Added(text) | WatchEvent::Modified(text)) => {
-                    all.take(self.kind, &text);
+                    all.add(self.kind, &text);
                 }
                 Some(WatchEvent::Bookmark(mark)) => {
                     if mark
@@ -187,7 +188,7 @@ impl Follower {
                         .contains_key("k8s.io/initial-events-end")
                     {
                         let version = mark.metadata.resource_version;
-                        self.tell_all(all, &version).await?;
+                        self.send_all(all, &version).await?;
                         self.recovered();
                         return Ok((events, version));
                     }
@@ -222,7 +223,7 @@ impl Follower {
                 page => page?,
             };
             for text in &page.items {
-                all.take(self.kind, text);
+                all.add(self.kind, text);
             }
             next = page.metadata.continue_.filter(|token| !token.is_empty());
             if next.is_none() {
@@ -231,7 +232,7 @@ impl Follower {
                     .resource_version
                     .filter(|text| !text.is_empty());
                 let version = version.ok_or(Problem::NoVersion)?;
-                self.tell_all(all, &version).await?;
+                self.send_all(all, &version).await?;
                 self.recovered();
                 self.streams = true;
                 return Ok(version);
@@ -286,69 +287,80 @@ impl Follower {
             // An event shows that the server answers again.
             self.recovered();
             progress = true;
-            let (text, gone) = match event {
+            let (text, deleted) = match event {
                 WatchEvent::Added(text) | WatchEvent::Modified(text) => (text, false),
                 WatchEvent::Deleted(text) => (text, true),
                 WatchEvent::Bookmark(mark) => {
                     version = mark.metadata.resource_version;
                     self.ledger.passed(&version);
-                    self.tell(Vec::new()).await?;
+                    self.send(None, None).await?;
                     continue;
                 }
                 WatchEvent::Error(_) => continue,
             };
-            if let Some(passed) = self.changed(&text, gone).await? {
+            if let Some(passed) = self.changed(&text, deleted).await? {
                 version = passed;
             }
         }
     }
 
-    /// Hands on one object that changed, and gives back its version.
-    async fn changed(&mut self, text: &Text, gone: bool) -> Result<Option<String>, End> {
-        let Some(object) = identity(self.kind, text) else {
-            warn!(
-                kind = self.kind.name(),
-                "an object without a name came; it is passed over"
-            );
-            return Ok(None);
-        };
-        let (at, mut triggered) = (SystemTime::now(), None);
-        let version = object.version.clone();
-        let seen = if gone {
+    /// Sends one object that changed, and returns its version.
+    async fn changed(&mut self, text: &Text, deleted: bool) -> Result<Option<String>, End> {
+        let at = SystemTime::now();
+        let (update, triggered, version) = if deleted {
+            let Some(object) = identity(self.kind, text) else {
+                return Ok(self.skipped());
+            };
             self.ledger.gone(&object);
-            Some(Seen::Gone(object.id))
+            (ObjectUpdate::Deleted(object.id), None, object.version)
         } else {
-            self.ledger.present(&object);
-            triggered = self.triggers.of(self.kind, text);
-            read(self.kind, text).map(Seen::from)
+            let Some(received) = read(self.kind, text) else {
+                return Ok(self.skipped());
+            };
+            self.ledger.present(&received.identity);
+            let triggered = self.triggers.count(received.triggered);
+            let version = received.identity.version.clone();
+            (ObjectUpdate::from(received), triggered, version)
         };
-        if let Some(seen) = seen {
-            self.tell(vec![Seen::Came { at, triggered }, seen]).await?;
-        }
+        self.send(Some(update), Some(Arrival { at, triggered }))
+            .await?;
         Ok(Some(version))
     }
 
-    /// Everything, as of this version.
-    async fn tell_all(&mut self, all: All, version: &str) -> Result<(), End> {
-        let (seen, identities) = all.seen(self.kind);
-        self.ledger.all(identities.into_iter(), version);
-        self.tell(vec![seen]).await
+    fn skipped<T>(&self) -> Option<T> {
+        warn!(kind = self.kind.name(), "skipped an object without a name");
+        None
     }
 
-    /// Hands on an answer, with how far it goes.
-    async fn tell(&self, mut answer: Answer) -> Result<(), End> {
-        answer.push(Seen::Read(self.kind, self.ledger.mark()));
-        self.seen.send(answer).await.map_err(|_| End::Closed)
+    /// Sends a list, as of this version.
+    async fn send_all(&mut self, all: All, version: &str) -> Result<(), End> {
+        let (update, identities) = all.finish();
+        self.ledger.all(identities.into_iter(), version);
+        self.send(Some(update), None).await
+    }
+
+    async fn send(
+        &self,
+        update: Option<ObjectUpdate>,
+        arrival: Option<Arrival>,
+    ) -> Result<(), End> {
+        let answer = Answer {
+            kind: self.kind,
+            update,
+            mark: self.ledger.mark(),
+            arrival,
+        };
+        self.answers.send(answer).await.map_err(|_| End::Closed)
     }
 
     fn is_unknown(&self, problem: &Problem) -> bool {
         // Once it was there, 404 is somebody else's answer: a proxy's, or a wrong path's.
-        self.kind.may_be_unknown() && !self.known && problem.status() == Some(404)
+        self.kind.optional() && !self.known && problem.status() == Some(404)
     }
 
     /// Of a kind that the server does not know there is nothing.
     async fn nothing(&mut self) -> End {
-        match self.tell_all(All::default(), "").await {
+        match self.send_all(All::default(), "").await {
             Ok(()) => End::Unknown,
             Err(end) => end,
         }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use portolan_planner::model::ObjectId;
 use xxhash_rust::xxh3::Xxh3;
-
-use crate::object::ObjectId;
 
 /// How far a kind was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,19 +1,19 @@
-//! The Kubernetes API as a source: one list and watch for each kind, five in all.
+//! The Kubernetes API as a source: one list and watch for each of the five kinds.
 //!
-//! Touches: the API server, for reading. Objects are handed on in our own nouns, so fields that
-//! nobody reads take no memory. A broken object is named and passed over; it stops no watch. A
-//! server that goes away is waited for, and what was listed anew replaces what was known (S-191).
+//! Reads from the API server. Objects are converted to the planner's model at once, so fields that no plan depends on
+//! take no memory. An invalid object is reported and skipped; it does not stop the watch. When the API server does not
+//! answer, the watch waits and lists again, and the list replaces what was known before (S-191).
 
 mod all;
+mod collection;
 mod follow;
-mod kind;
 mod mark;
 mod object;
 mod once;
 mod problem;
 mod triggers;
 
-pub use kind::Kind;
+pub use collection::Collection;
 pub use mark::Mark;
 pub use once::{Everything, everything};
 
@@ -22,47 +22,53 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use kube::Client;
+use portolan_planner::model::{Kind, Object, ObjectId};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::object::{Found, ObjectId};
-
-/// Events on their way to the engine. A full queue holds the watches back, and the server keeps
-/// what it has not sent.
+/// Responses on their way to the engine. A full queue delays the watches; the API server keeps what it has not sent.
 const QUEUE: usize = 1024;
 
-/// What a watch saw.
+/// What one response of the API server says, and how far its kind was read. It is applied as a whole: an agent that
+/// had a plan without how far its objects were read would go back to an older plan at a controller that lags behind.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
-    /// These are all objects of a kind; what is not among them is gone.
-    All {
-        /// The kind.
-        kind: Kind,
-        /// Those that could be read.
-        objects: Vec<Found>,
-        /// Those that are there and could not be read, with what is wrong.
-        unreadable: Vec<(ObjectId, String)>,
-    },
-    /// An object is there, new or changed.
-    Present(Box<Found>),
-    /// An object is there and cannot be read: the field, what is wrong, what to check next.
-    Unreadable(ObjectId, String),
-    /// An object is gone.
-    Gone(ObjectId),
-    /// How far the kind was read with all that came before.
-    Read(Kind, Mark),
-    /// What is told next comes alone, and not with a list.
-    Came {
-        /// When.
-        at: SystemTime,
-        /// When what it tells of happened, if it says so.
-        triggered: Option<SystemTime>,
-    },
+pub struct Answer {
+    /// The kind that is watched.
+    pub kind: Kind,
+    /// What changed; `None` for a bookmark.
+    pub update: Option<ObjectUpdate>,
+    /// How far the kind was read, this response included.
+    pub mark: Mark,
+    /// When a single object arrived; `None` for lists and bookmarks.
+    pub arrival: Option<Arrival>,
 }
 
-/// What one answer of the API server contains, with how far its kind was read. It is taken in as a whole: an agent that
-/// had a plan without how far its objects were read would go back to an older plan at a controller that lags behind.
-pub type Answer = Vec<Seen>;
+/// A change of objects of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ObjectUpdate {
+    /// A list: every object that it does not contain was deleted.
+    All {
+        /// Objects that could be read.
+        objects: Vec<Object>,
+        /// Objects that could not be read: the field, the problem and the next check.
+        unreadable: Vec<(ObjectId, String)>,
+    },
+    /// An object was created or changed.
+    Present(Box<Object>),
+    /// An object was created or changed and cannot be read: the field, the problem and the next check.
+    Unreadable(ObjectId, String),
+    /// An object was deleted.
+    Deleted(ObjectId),
+}
+
+/// When an object arrived, for traces and latency metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// When the controller received it.
+    pub at: SystemTime,
+    /// When the change behind it happened, if the object says so (S-187).
+    pub triggered: Option<SystemTime>,
+}
 
 /// Asks watches to list again.
 #[derive(Debug, Clone, Default)]
@@ -94,22 +100,22 @@ impl Watches {
         self.relist.clone()
     }
 
-    /// Waits until one of them has ended, which none does by itself while somebody listens.
+    /// Waits until one of them has ended. None does while the receiver exists.
     pub async fn ended(&mut self) {
         drop(self.tasks.join_next().await);
     }
 }
 
-/// Starts one watch of each kind. What they see comes out of the receiver.
+/// Starts one watch of each kind. Their answers come out of the receiver.
 pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Answer>) {
-    let (seen, receiver) = mpsc::channel(QUEUE);
+    let (answers, receiver) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();
     let relist = Relist::of_all();
     for (kind, asked) in &relist.0 {
         tasks.spawn(follow::run(
             client.clone(),
             *kind,
-            seen.clone(),
+            answers.clone(),
             asked.clone(),
         ));
     }

@@ -1,29 +1,25 @@
-//! The text of one object to our own nouns.
+//! The JSON of one object, converted to the planner's model.
 //!
-//! Lists and events are taken apart without looking into their objects, so one of them can be
-//! broken without the others.
+//! Lists and watch events are split without parsing their objects, so an invalid object does not affect the others.
 
+use std::time::SystemTime;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::Resource;
+use portolan_planner::model::{Kind, Object};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use super::ObjectUpdate;
 use super::mark::Identity;
-use super::{Kind, Seen};
+use super::triggers::trigger_time;
 use crate::from_kube::{self, FieldError};
-use crate::object::{Found, ObjectId};
 
-/// An object as the server wrote it.
+/// An object as the API server wrote it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Text(Box<RawValue>);
-
-impl Text {
-    /// Reads something of it.
-    pub(super) fn parse<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
-        serde_json::from_str(self.0.get())
-    }
-}
 
 /// What can be read of any object.
 #[derive(Debug, Deserialize)]
@@ -45,10 +41,18 @@ struct Metadata {
     resource_version: String,
 }
 
-/// An object, or its name and what is wrong with it.
-pub(super) type Read = Result<Found, (ObjectId, String)>;
+/// An object of a list or of a watch event.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) identity: Identity,
+    /// The object, or the field that is wrong, the problem and the next check.
+    pub(super) object: Result<Object, String>,
+    /// When the change behind it happened (EndpointSlices only).
+    pub(super) triggered: Option<SystemTime>,
+}
 
-/// Name, UID and version of an object. They can be read of everything that a server stores.
+/// Name, UID and version of an object; `None` without a name. They can be read of every object that an API server
+/// stores, also of invalid ones.
 pub(super) fn identity(kind: Kind, text: &Text) -> Option<Identity> {
     let named: Named = serde_json::from_str(text.0.get()).ok()?;
     let Metadata {
@@ -64,36 +68,54 @@ pub(super) fn identity(kind: Kind, text: &Text) -> Option<Identity> {
     })
 }
 
-/// Reads an object; `None` when not even its name can be read.
-pub(super) fn read(kind: Kind, text: &Text) -> Option<Read> {
-    let found = match kind {
-        Kind::Node => typed(text, from_kube::node).map(Found::Node),
-        Kind::Service => typed(text, from_kube::service).map(Found::Service),
-        Kind::EndpointSlice => typed(text, from_kube::endpoint_slice).map(Found::EndpointSlice),
-        Kind::ServiceCidr => typed(text, from_kube::service_cidr).map(Found::ServiceCidr),
-        Kind::ProxyConfig => typed(text, from_kube::proxy_config).map(Found::ProxyConfig),
-    };
-    match found {
-        Ok(found) => Some(Ok(found)),
-        Err(problem) => identity(kind, text).map(|object| Err((object.id, problem))),
+/// Reads an object; `None` if it has no name.
+pub(super) fn read(kind: Kind, text: &Text) -> Option<Received> {
+    match kind {
+        Kind::Node => typed(kind, text, from_kube::node),
+        Kind::Service => typed(kind, text, from_kube::service),
+        Kind::EndpointSlice => typed(kind, text, from_kube::endpoint_slice),
+        Kind::ServiceCidr => typed(kind, text, from_kube::service_cidr),
+        Kind::ProxyConfig => typed(kind, text, from_kube::proxy_config),
     }
 }
 
-fn typed<K: Resource + DeserializeOwned, T>(
+fn typed<K: Resource + DeserializeOwned, T: Into<Object>>(
+    kind: Kind,
     text: &Text,
     read: impl Fn(&K) -> Result<T, FieldError>,
-) -> Result<T, String> {
+) -> Option<Received> {
     let mut reader = serde_json::Deserializer::from_str(text.0.get());
-    let object: K = serde_path_to_error::deserialize(&mut reader)
-        .map_err(|error| format!("{error}; write a value of that type"))?;
-    read(&object).map_err(|error| error.to_string())
+    match serde_path_to_error::deserialize::<_, K>(&mut reader) {
+        Ok(object) => Some(Received {
+            identity: of_metadata(kind, object.meta())?,
+            triggered: trigger_time(kind, object.meta()),
+            object: read(&object)
+                .map(Into::into)
+                .map_err(|error| error.to_string()),
+        }),
+        Err(error) => Some(Received {
+            identity: identity(kind, text)?,
+            triggered: None,
+            object: Err(format!("{error}; write a value of that type")),
+        }),
+    }
 }
 
-impl From<Read> for Seen {
-    fn from(read: Read) -> Self {
-        match read {
-            Ok(found) => Self::Present(Box::new(found)),
-            Err((id, problem)) => Self::Unreadable(id, problem),
+fn of_metadata(kind: Kind, metadata: &ObjectMeta) -> Option<Identity> {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let name = metadata.name.as_deref().filter(|name| !name.is_empty())?;
+    Some(Identity {
+        id: kind.id(metadata.namespace.as_deref().unwrap_or_default(), name),
+        uid: text(&metadata.uid),
+        version: text(&metadata.resource_version),
+    })
+}
+
+impl From<Received> for ObjectUpdate {
+    fn from(received: Received) -> Self {
+        match received.object {
+            Ok(object) => Self::Present(Box::new(object)),
+            Err(problem) => Self::Unreadable(received.identity.id, problem),
         }
     }
 }
@@ -112,13 +134,27 @@ mod tests {
             r#"{"metadata":{"namespace":"shop","name":"cart","resourceVersion":"7"},
                 "spec":{"clusterIP":"10.96.0.1","ports":[{"port":"eighty"}]}}"#,
         );
-        let Some(Err((id, problem))) = read(Kind::Service, &broken) else {
-            panic!("it was read");
-        };
-        assert_eq!(id.to_string(), "Service shop/cart");
+        let received = read(Kind::Service, &broken).unwrap();
+        assert_eq!(received.identity.id.to_string(), "Service shop/cart");
+        assert_eq!(received.identity.version, "7");
+        let problem = received.object.unwrap_err();
         assert!(problem.starts_with("spec.ports[0].port: "), "{problem}");
-        let version = identity(Kind::Service, &broken).map(|object| object.version);
-        assert_eq!(version.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn the_identity_is_the_same_whether_the_object_can_be_read_or_not() {
+        let object = text(
+            r#"{"metadata":{"namespace":"shop","name":"web-1","uid":"u","resourceVersion":"9"},
+                "addressType":"IPv4","endpoints":[]}"#,
+        );
+        let received = read(Kind::EndpointSlice, &object).unwrap();
+        assert!(received.object.is_ok(), "{received:?}");
+        assert_eq!(
+            Some(received.identity),
+            identity(Kind::EndpointSlice, &object)
+        );
+        let nameless = text(r#"{"metadata":{"uid":"u"},"addressType":"IPv4","endpoints":[]}"#);
+        assert!(read(Kind::EndpointSlice, &nameless).is_none());
     }
 
     #[test]
@@ -129,12 +165,17 @@ mod tests {
                 {"metadata":{"name":"b"}}]}"#,
         )
         .unwrap();
-        let read: Vec<_> = list
+        let updates: Vec<ObjectUpdate> = list
             .items
             .iter()
-            .map(|text| read(Kind::Node, text))
+            .filter_map(|text| read(Kind::Node, text))
+            .map(ObjectUpdate::from)
             .collect();
-        assert!(matches!(&read[0], Some(Err((id, _))) if id.to_string() == "Node a"));
-        assert!(matches!(&read[1], Some(Ok(Found::Node(node))) if &*node.name == "b"));
+        assert!(
+            matches!(&updates[0], ObjectUpdate::Unreadable(id, _) if id.to_string() == "Node a")
+        );
+        assert!(
+            matches!(&updates[1], ObjectUpdate::Present(object) if object.id().to_string() == "Node b")
+        );
     }
 }

@@ -1,30 +1,31 @@
-//! Everything that is there, read once: for whoever asks a question and goes away again.
+//! All objects, listed once: for commands that do not watch.
 
 use kube::Client;
 use kube::core::ObjectList;
 use kube::core::Request;
 use kube::core::params::ListParams;
+use portolan_planner::model::{Kind, Object, ObjectId};
 use tokio::time::timeout;
 
+use super::Collection as _;
 use super::follow::{ANSWER, PAGE};
-use super::object::{self, Text};
+use super::object::{Text, read};
 use super::problem::Problem;
-use super::{Found, Kind, ObjectId};
 
 /// All objects of all kinds.
 #[derive(Debug, Default)]
 pub struct Everything {
-    /// Those that can be read.
-    pub found: Vec<Found>,
-    /// Those that are there and cannot be read, with the field, what is wrong, and what to check.
+    /// Objects that can be read.
+    pub objects: Vec<Object>,
+    /// Objects that cannot be read: the field, the problem and the next check.
     pub unreadable: Vec<(ObjectId, String)>,
 }
 
-/// Lists every kind by consistent reads. What a server does not know is not there: its users may have
-/// no ServiceCIDRs, and need not have our own kinds.
+/// Lists every kind by consistent reads. A kind that the API server does not serve has no objects: ServiceCIDR is
+/// optional, and the CRDs may not be installed.
 ///
 /// # Errors
-/// Which kind could not be read, why, and what to check.
+/// The kind that could not be listed, the cause and the next check.
 pub async fn everything(client: &Client) -> Result<Everything, String> {
     let mut all = Everything::default();
     for kind in Kind::ALL {
@@ -36,10 +37,12 @@ pub async fn everything(client: &Client) -> Result<Everything, String> {
                     .map_err(|problem| format!("list {}s: {}", kind.name(), problem.words(kind)))?,
             };
             for text in &page.items {
-                match object::read(kind, text) {
-                    Some(Ok(found)) => all.found.push(found),
-                    Some(Err(unreadable)) => all.unreadable.push(unreadable),
-                    None => {}
+                let Some(received) = read(kind, text) else {
+                    continue;
+                };
+                match received.object {
+                    Ok(object) => all.objects.push(object),
+                    Err(problem) => all.unreadable.push((received.identity.id, problem)),
                 }
             }
             next = page.metadata.continue_.filter(|token| !token.is_empty());

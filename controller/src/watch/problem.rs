@@ -3,7 +3,9 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use super::Kind;
+use portolan_planner::model::Kind;
+
+use super::Collection as _;
 
 /// Why a list or a watch failed.
 #[derive(Debug)]

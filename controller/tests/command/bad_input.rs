@@ -1,5 +1,5 @@
-//! Every message about bad input, with its exit code: 0 for warnings only, 1 when something was
-//! left out and the rest is planned, 2 when there is no plan.
+//! Every message about bad input, with its exit code: 0 for warnings only, 1 if something was left out and the rest
+//! is planned, 2 if there is no plan.
 
 use insta::assert_snapshot;
 
@@ -184,7 +184,7 @@ fn a_file_where_a_folder_is_expected_is_read_as_a_file() {
 }
 
 #[test]
-fn wrong_usage_is_told() {
+fn wrong_usage_is_reported() {
     let folder = folder(&[]);
     let run = |arguments: &[&str]| transcript(folder.path(), arguments, "");
     assert_snapshot!("no_node", run(&["plan", "--manifests", "manifests"]));

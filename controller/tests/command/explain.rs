@@ -1,4 +1,4 @@
-//! `portolan-controller explain`: what somebody reads who has to find out why.
+//! `portolan-controller explain`: the output for a person who searches for a cause.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ fn explain_in(cluster: &str, arguments: &[&str]) -> String {
     transcript(folder.path(), &all, "")
 }
 
-/// On a node, about a Service.
+/// Arguments for a Service on a node.
 fn explain(node: &str, service: &str) -> String {
     explain_in(CLUSTER, &["--node", node, "--service", service])
 }
@@ -89,7 +89,7 @@ fn a_service_without_any_slice() {
     assert_snapshot!(explain("node-a", "shop/empty:53/UDP"));
 }
 
-/// S-1, S-2: the answer is why nobody serves it.
+/// S-1, S-2: the output states why the Service is not served.
 #[test]
 fn services_that_are_not_ours() {
     let texts = ["shop/mesh", "shop/headless", "shop/elsewhere"].map(|service| {
@@ -109,7 +109,7 @@ fn a_service_that_cannot_be_read_is_named_with_its_field() {
     assert_snapshot!(explain_in(&cluster, &arguments));
 }
 
-/// S-66, S-73, S-75, S-86, S-90: who asks makes the difference.
+/// S-66, S-73, S-75, S-86, S-90: the output depends on the client.
 #[test]
 fn every_kind_of_client() {
     let clients = [
@@ -152,7 +152,7 @@ fn a_pod_that_reaches_itself_is_masqueraded() {
     assert!(!output(&other).contains("to itself"), "{other}");
 }
 
-/// S-204: a pod whose address is in no range of its node is an outsider to the rules.
+/// S-204: the rules treat a pod outside of its node's pod ranges as an outsider.
 #[test]
 fn a_pod_that_the_node_takes_for_an_outsider() {
     let cluster = CLUSTER.replace(
@@ -172,7 +172,7 @@ fn a_pod_that_the_node_takes_for_an_outsider() {
 
 /// S-75.
 #[test]
-fn settings_that_masquerade_everybody_are_named() {
+fn settings_that_masquerade_all_clients_are_named() {
     let config = "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {name: default}\n\
                   spec: {settings: {masquerade: {all: true}}}\n";
     let cluster = format!("{CLUSTER}---\n{config}");
@@ -191,7 +191,7 @@ fn settings_that_masquerade_everybody_are_named() {
     );
 }
 
-/// Nodes that are alike are counted, however many there are.
+/// Equal nodes are counted, for any number of them.
 #[test]
 fn many_nodes_are_a_few_lines() {
     let mut cluster = CLUSTER.to_owned();
@@ -250,13 +250,13 @@ fn what_is_not_there_is_named_with_what_is() {
     let from = explain_from("node-a", "shop/cart", "somewhere");
     assert!(from.starts_with("exit code 2\n"), "{from}");
     assert!(
-        from.contains("write the IP address of a pod, outside or node"),
+        from.contains("expected the IP address of a pod, outside, or node"),
         "{from}"
     );
     assert_snapshot!(text);
 }
 
-/// Nobody reads lines that break by themselves.
+/// Overlong lines would be wrapped by the terminal.
 #[test]
 fn lines_are_at_most_a_hundred_columns_wide() {
     let services = [

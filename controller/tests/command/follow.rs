@@ -1,4 +1,4 @@
-//! `portolan-controller run`: follows manifests, writes plans, ends when asked to.
+//! `portolan-controller run`: follows manifests, writes plans, ends on a signal.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::program::{NODE, SERVICE, folder, program};
 
-/// How long anything may take; far more than it does.
+/// Timeout of every wait; far longer than needed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running controller, ended with the test.
+/// A running controller, killed at the end of the test.
 struct Running {
     child: Child,
     log: Receiver<String>,
@@ -23,7 +23,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Fails if it has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -55,7 +55,7 @@ impl Running {
         Self { child, log, folder }
     }
 
-    /// Waits for a line of the log that contains this.
+    /// Waits for a log line that contains this.
     fn wait(&self, words: &str) -> String {
         let mut seen = String::new();
         loop {
@@ -67,7 +67,7 @@ impl Running {
         }
     }
 
-    /// Puts a manifest in place as a whole.
+    /// Writes a manifest atomically.
     fn write(&self, name: &str, text: &str) {
         let draft = self.folder.path().join("draft");
         std::fs::write(&draft, text).unwrap();
@@ -203,7 +203,7 @@ fn a_missing_folder_is_waited_for() {
     running.write("all.yaml", &format!("{NODE}---\n{SERVICE}"));
     running.wait("planned");
     assert_eq!(running.services(), ["cart"]);
-    // A folder that goes away says nothing about the Services.
+    // A removed folder does not mean that its Services are removed.
     std::fs::remove_dir_all(running.folder.path().join("manifests")).unwrap();
     running.wait("keeping the plans");
     assert_eq!(running.services(), ["cart"]);
@@ -247,7 +247,7 @@ fn a_second_controller_does_not_take_the_socket() {
     assert_eq!(second.status.code(), Some(1));
     let message = String::from_utf8(second.stderr).unwrap();
     assert!(
-        message.contains("is another controller running there?"),
+        message.contains("check whether another controller runs there"),
         "{message}"
     );
     running.end();
@@ -267,7 +267,7 @@ fn no_plan_is_published_with_settings_that_cannot_be_read() {
     running.write("config.yaml", config);
     running.wait("planned");
     assert_eq!(&*running.plan().settings.scheduler, "lc");
-    // Once it was read, a mistake in it leaves the last good settings in force.
+    // Once settings were read, a mistake in them leaves the last good ones in force.
     running.write("config.yaml", &config.replace("lc", "l c"));
     running.wait("spec.settings.scheduler");
     running.write(
@@ -281,9 +281,9 @@ fn no_plan_is_published_with_settings_that_cannot_be_read() {
     running.end();
 }
 
-/// Streams of agents do not end by themselves, and nobody waits for them.
+/// Agent streams do not end on their own, so the end of the program must not wait for them.
 #[test]
-fn it_ends_while_somebody_is_connected() {
+fn it_ends_while_an_agent_is_connected() {
     let running = Running::start(folder(&[("all.yaml", NODE)]));
     running.wait("planned");
     let connected = std::os::unix::net::UnixStream::connect(running.socket()).unwrap();

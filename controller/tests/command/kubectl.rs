@@ -1,4 +1,4 @@
-//! What kubectl prints and folders hold can be planned from as it is (S-241).
+//! Output of kubectl, and folders, can be planned from without changes (S-241).
 
 use std::fs;
 
@@ -57,7 +57,7 @@ fn folders_in_folders_are_read_and_several_sources_too() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    // A way back up ends somewhere.
+    // A link to a parent folder does not loop.
     std::os::unix::fs::symlink(&manifests, manifests.join("apps/again")).unwrap();
     let more = SERVICE
         .replace("cart", "web")
@@ -97,7 +97,7 @@ fn services_that_no_api_server_has_seen_are_named() {
     assert_snapshot!(planned(&[("guestbook.yaml", &text)]));
 }
 
-/// kubectl writes YAML 1.1, in which U+2028 ends a line, and only some spellings of booleans are booleans.
+/// kubectl writes YAML 1.1, in which U+2028 ends a line and only some spellings are booleans.
 #[test]
 fn yaml_as_kubectl_writes_it_is_read() {
     let service = "apiVersion: v1\nkind: Service\nmetadata:\n  annotations:\n    description: |-\n      first line\n\u{2028}        second line\n\
@@ -107,7 +107,7 @@ fn yaml_as_kubectl_writes_it_is_read() {
     let seen = planned(&[("pasted.yaml", &text)]);
     assert!(seen.starts_with("exit code 0\n--- messages\n\n"), "{seen}");
     assert!(seen.contains("10.96.0.6:80"), "{seen}");
-    // Lines are those of the file.
+    // Line numbers are those of the file.
     let broken = text.replace("  name: pasted", "  name: [pasted");
     let seen = planned(&[("pasted.yaml", &broken)]);
     let line = 1 + broken

@@ -1,5 +1,5 @@
-//! The program as people meet it: what it prints and how it ends.
-// Panics are a fine way for a test to fail, in its own functions too.
+//! The program's interface: its output and its exit codes.
+// Tests, and their helper functions, may fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 mod bad_input;

@@ -1,4 +1,4 @@
-//! `portolan-controller plan`: the same small cluster in all three forms, from all three sources.
+//! `portolan-controller plan`: the same small cluster in all three formats, from all three sources.
 
 use insta::assert_snapshot;
 use portolan_plan::PlanDocument;
@@ -59,7 +59,7 @@ fn a_node_that_is_about_to_leave_says_so() {
     let first = output(&text).lines().next().unwrap();
     assert_eq!(
         first,
-        "Node node-b without a zone, about to leave: balancers should pass it by"
+        "Node node-b without a zone, about to leave: load balancers should not send to it"
     );
 }
 

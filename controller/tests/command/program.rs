@@ -1,4 +1,4 @@
-//! Runs the real program in a folder of its own, so that messages hold no paths of a machine.
+//! Runs the program in a folder of its own, so that messages contain no paths of a machine.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A node, so that there is somebody to plan for.
+/// A node, which a plan needs.
 pub(crate) const NODE: &str = "\
 apiVersion: v1
 kind: Node
@@ -15,7 +15,7 @@ metadata: {name: node-a}
 status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
 ";
 
-/// A Service that is as it should be.
+/// A valid Service.
 pub(crate) const SERVICE: &str = "\
 apiVersion: v1
 kind: Service
@@ -35,14 +35,14 @@ pub(crate) fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// The program, to be run in a folder.
+/// A command that runs the program in a folder.
 pub(crate) fn program(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan-controller"));
     command.current_dir(folder).args(arguments).env_clear();
     command
 }
 
-/// Exit code, messages and output of one run.
+/// Exit code, messages and output of a run.
 pub(crate) fn transcript(folder: &Path, arguments: &[&str], input: &str) -> String {
     let mut command = program(folder, arguments);
     command
@@ -50,7 +50,7 @@ pub(crate) fn transcript(folder: &Path, arguments: &[&str], input: &str) -> Stri
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut running = command.spawn().unwrap();
-    // A program that does not read its input may have closed it already.
+    // The program may have closed its input without reading it.
     drop(running.stdin.take().unwrap().write_all(input.as_bytes()));
     let ended = running.wait_with_output().unwrap();
     let mut text = String::new();
@@ -71,7 +71,7 @@ pub(crate) fn transcript(folder: &Path, arguments: &[&str], input: &str) -> Stri
     text
 }
 
-/// The plan of node-a from these files in `manifests`.
+/// The plan of node-a for these files in `manifests`.
 pub(crate) fn planned(files: &[(&str, &str)]) -> String {
     let folder = folder(files);
     transcript(

@@ -1,5 +1,5 @@
-//! Clusters that people have reported to Service proxies and balancers because something was served wrongly. The
-//! manifests are made after the reports; the numbers are those of the trackers. Each snapshot is the right plan.
+//! Clusters that users reported to service proxies and load balancers because traffic was served wrongly. The
+//! manifests follow the reports; the numbers are those of the issue trackers. Each snapshot is the right plan.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 
 use crate::program::{folder, transcript};
 
-/// What `plan` prints for a node.
+/// The output of `plan` for a node.
 fn plan(name: &str, node: &str) -> String {
     let path = Path::new("tests/command/reported").join(name);
     let text = std::fs::read_to_string(path).unwrap();

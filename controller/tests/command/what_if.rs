@@ -7,7 +7,7 @@ use crate::program::{NODE, SERVICE, folder, transcript};
 
 const ZONES: &str = include_str!("../example/zones.yaml");
 
-/// The answer about the cluster with two zones, which may be compared with another form of it.
+/// The output for the cluster with two zones, optionally compared with a changed one.
 fn asked(then: Option<&str>, arguments: &[&str]) -> String {
     let folder = folder(&[("cluster.yaml", ZONES)]);
     let mut all = vec!["plan", "--manifests", "manifests"];
@@ -19,7 +19,7 @@ fn asked(then: Option<&str>, arguments: &[&str]) -> String {
     transcript(folder.path(), &all, "")
 }
 
-/// The cluster with another text at one place.
+/// The cluster with one text replaced.
 fn with(from: &str, to: &str) -> String {
     assert_eq!(ZONES.matches(from).count(), 1, "{from}");
     ZONES.replace(from, to)
@@ -155,7 +155,7 @@ fn one_node_is_told_what_it_would_see() {
     assert_snapshot!(asked(Some(&then), &["--node", "node-a"]));
     let other = json(Some(&then), &["--node", "node-b"]);
     assert_eq!(other["services"], Value::Array(Vec::new()));
-    // What it sees of a Service is what serves it.
+    // For one node, only the endpoints that serve it count.
     let web = &json(None, &["--without-zone", "zone-2", "--node", "node-a"])["services"][2];
     assert_eq!(
         (&web["name"], &web["endpoints"][0]["before"]),

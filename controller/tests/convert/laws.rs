@@ -1,4 +1,4 @@
-//! Laws of conversions.
+//! Properties of conversions.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn document(mut fields: Map<String, Value>) -> String {
     Value::Object(fields).to_string()
 }
 
-/// What a configuration may say, as kube-proxy reads it. `None` is left out.
+/// A configuration as kube-proxy reads it. `None` is left out.
 #[derive(Debug, Clone)]
 struct Said {
     mode: Option<&'static str>,
@@ -123,7 +123,7 @@ impl Said {
         document(fields)
     }
 
-    /// What nodes have to do then: what is said, else kube-proxy's defaults.
+    /// The expected behaviour of nodes: the configured one, else kube-proxy's defaults.
     fn expected(&self) -> Settings {
         let mut settings = Settings::default();
         let is_ipvs = self.mode() == "ipvs";
@@ -142,7 +142,7 @@ impl Said {
         settings.conntrack.max_per_core = self.per_core.unwrap_or(32_768);
         settings.conntrack.min = self.least.unwrap_or(131_072);
         settings.conntrack.tcp_established = Period::seconds(self.established.unwrap_or(86_400));
-        // As long as IPVS counts at most.
+        // The longest time that IPVS counts.
         let longest = Period::seconds(2_147_483);
         settings.timeouts.tcp = settings.conntrack.tcp_established.min(longest);
         settings.conntrack.tcp_be_liberal = self.liberal.unwrap_or(false);
@@ -210,7 +210,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Names of fields that are known, and some that are not.
+/// Known field names, and some unknown ones.
 const NAMES: [&str; 24] = [
     "mode",
     "bindAddress",
@@ -240,23 +240,23 @@ const NAMES: [&str; 24] = [
 
 proptest! {
     #[test]
-    fn nodes_do_what_kube_proxy_was_told_or_does_by_default(said in said()) {
+    fn nodes_do_what_kube_proxy_does_as_configured_or_by_default(said in said()) {
         let conversion = convert("law", &said.document()).unwrap();
         prop_assert_eq!(settings(&conversion), said.expected());
     }
 
     #[test]
-    fn each_field_is_told_once(said in said()) {
+    fn each_field_is_reported_once(said in said()) {
         let text = said.document();
         let conversion = convert("law", &text).unwrap();
         let mut expected = Vec::new();
         paths("", &serde_json::from_str(&text).unwrap(), &mut expected);
         expected.retain(|path| path != "kind" && path != "apiVersion");
-        let told = conversion.findings.iter().filter(|finding| finding.value.is_some());
-        let mut told: Vec<_> = told.map(|finding| finding.field.clone()).collect();
-        told.sort();
+        let reported = conversion.findings.iter().filter(|finding| finding.value.is_some());
+        let mut reported: Vec<_> = reported.map(|finding| finding.field.clone()).collect();
+        reported.sort();
         expected.sort();
-        prop_assert_eq!(told, expected);
+        prop_assert_eq!(reported, expected);
         prop_assert!(conversion.findings.iter().all(|finding| finding.outcome != Outcome::Unknown));
     }
 

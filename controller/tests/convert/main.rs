@@ -1,6 +1,6 @@
-//! Configurations of kube-proxy as they are found in clusters, and any others: each becomes a ProxyConfig that
-//! the controller accepts, or an error.
-// Panics are a fine way for a test to fail, in its own functions too.
+//! kube-proxy configurations as found in clusters, and arbitrary ones: each becomes a ProxyConfig that the controller
+//! accepts, or an error.
+// Tests, and their helper functions, may fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 mod laws;
@@ -10,8 +10,9 @@ mod refused;
 use std::path::{Path, PathBuf};
 
 use portolan_controller::convert::{Conversion, Outcome, convert};
-use portolan_controller::manifests::{FileContents, Found};
+use portolan_controller::manifests::FileContents;
 use portolan_plan::{HostFirewall, Settings};
+use portolan_planner::model::Object;
 
 /// A file beside this one.
 fn file(name: &str) -> PathBuf {
@@ -24,14 +25,14 @@ fn converted(name: &str) -> Conversion {
     convert(name, &text).unwrap()
 }
 
-/// What the controller makes of the ProxyConfig as it is printed.
+/// The controller's reading of the printed ProxyConfig.
 fn settings(conversion: &Conversion) -> Settings {
     let text = serde_saphyr::to_string(&conversion.config).unwrap();
     let contents = FileContents::read("output", &text);
     assert_eq!(contents.problems, [], "{text}");
     match contents.objects.as_slice() {
         [(_, found)] => match &**found {
-            Found::ProxyConfig(config) => config.current.settings.clone(),
+            Object::ProxyConfig(config) => config.current.settings.clone(),
             other => panic!("{other:?}"),
         },
         others => panic!("{others:?}"),
@@ -114,7 +115,7 @@ fn only_what_has_an_equal_is_exact() {
     }
 }
 
-/// Health and metrics of all nodes have one setting, and the kubelet asks the node's address (F7).
+/// All nodes share one setting for health and metrics, and the kubelet probes the node's address (F7).
 #[test]
 fn an_address_of_one_node_is_not_carried_over() {
     let default = Settings::default();
@@ -143,7 +144,7 @@ fn an_address_of_one_node_is_not_carried_over() {
     }
 }
 
-/// S-237: the gate of kube-proxy decides about external IPs, the setting of Portolan too.
+/// S-237: kube-proxy's gate determines external IPs, and so does Portolan's setting.
 #[test]
 fn the_gate_of_external_ips_becomes_a_setting() {
     let of = |gate| {

@@ -1,4 +1,4 @@
-//! The command as people meet it: what goes where, and how it ends.
+//! The command's interface: its output and its exit codes.
 
 use std::fs::File;
 use std::process::{Command, Output, Stdio};
@@ -51,7 +51,7 @@ fn tools_get_both_as_json() {
     insta::assert_json_snapshot!(report["findings"][0]);
 }
 
-/// The chart's own values are stricter about external IPs than a ProxyConfig that says nothing.
+/// The chart's own values are stricter about external IPs than an empty ProxyConfig.
 #[test]
 fn helm_gets_values_of_the_chart() {
     let ended = run("k3s.yaml", true, &["-o", "values"]);
@@ -78,7 +78,7 @@ fn what_cannot_be_read_ends_with_2_and_prints_nothing() {
         let ended = run(name, true, &[]);
         assert_eq!(ended.status.code(), Some(2), "{name}");
         assert_eq!(ended.stdout, b"", "{name}");
-        let told = String::from_utf8(ended.stderr).unwrap();
-        assert!(told.starts_with(expected), "{told}");
+        let message = String::from_utf8(ended.stderr).unwrap();
+        assert!(message.starts_with(expected), "{message}");
     }
 }

@@ -1,10 +1,10 @@
-//! What cannot be converted: the message names the file, the field, and what to check next.
+//! Configurations that cannot be converted: the message names the file, the field, and what to check next.
 
 use portolan_controller::convert::convert;
 
 use crate::with;
 
-/// Fields, and how the message about them goes on after the place.
+/// Fields, and the expected message after the place.
 const REFUSED: [(&str, &str); 26] = [
     (
         "mode: userspace",
@@ -41,7 +41,7 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "ipvs: {excludeCIDRs: [10.0.0.1]}\nmode: ipvs",
-        "ipvs.excludeCIDRs[0]: \"10.0.0.1\" is no address range",
+        "ipvs.excludeCIDRs[0]: \"10.0.0.1\" is not an address range",
     ),
     (
         "ipvs: {excludeCIDRs: [7]}\nmode: ipvs",
@@ -74,11 +74,11 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "clusterCIDR: pods",
-        "clusterCIDR[0]: \"pods\" is no address range",
+        "clusterCIDR[0]: \"pods\" is not an address range",
     ),
     (
         "detectLocalMode: Magic",
-        "detectLocalMode: Magic is no way to tell pods; write ClusterCIDR,",
+        "detectLocalMode: Magic is not a known mode; write ClusterCIDR,",
     ),
     (
         "detectLocalMode: BridgeInterface",
@@ -90,11 +90,11 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "nodePortAddresses: [10.0.0.0/99]",
-        "nodePortAddresses[0]: \"10.0.0.0/99\" is no address range",
+        "nodePortAddresses[0]: \"10.0.0.0/99\" is not an address range",
     ),
     (
         "healthzBindAddress: ':10256'",
-        "healthzBindAddress: \":10256\" is no address with a port",
+        "healthzBindAddress: \":10256\" is not an address with a port",
     ),
     (
         "featureGates: {A: 1}",
@@ -153,7 +153,7 @@ fn what_is_no_configuration_says_what_it_is() {
 }
 
 #[test]
-fn a_wrong_version_is_told_from_one_that_is_missing() {
+fn a_wrong_version_is_distinguished_from_a_missing_one() {
     for (version, expected) in [
         (
             "",
@@ -170,7 +170,7 @@ fn a_wrong_version_is_told_from_one_that_is_missing() {
     }
 }
 
-/// k3s, kops and others give kube-proxy flags.
+/// k3s, kops and others pass flags to kube-proxy.
 #[test]
 fn where_there_is_no_file_the_message_says_how_to_make_one() {
     let text = "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kube-proxy, namespace: kube-system}\n";

@@ -1,8 +1,7 @@
-//! Where Services answer besides their cluster IPs.
+//! External addresses of Services.
 
-use portolan_controller::manifests::Found;
 use portolan_plan::Policy;
-use portolan_planner::model::{External, Service};
+use portolan_planner::model::{External, Object, Service};
 
 use crate::{found, read};
 
@@ -11,7 +10,7 @@ fn service(spec: &str, status: &str) -> Service {
     let text = format!("spec:\n  clusterIP: 10.96.0.1\n{spec}status: {status}\n");
     let metadata = "name: web, namespace: shop";
     match found(&read("Service\napiVersion: v1", metadata, &text)) {
-        Found::Service(service) => service,
+        Object::Service(service) => service,
         other => panic!("{other:?}"),
     }
 }
@@ -20,7 +19,7 @@ fn external(spec: &str, status: &str) -> External {
     *service(spec, status).external.unwrap()
 }
 
-/// What was passed over, in words.
+/// The warnings of a Service.
 fn ignored(service: &Service) -> Vec<String> {
     service.ignored.iter().map(ToString::to_string).collect()
 }
@@ -58,7 +57,7 @@ fn external_ips_are_read_each_once_and_junk_is_named() {
     assert_eq!(
         ignored(&service),
         [
-            "spec.externalIPs[2]: \"web\" is no IP address; write one like 10.96.0.10 or fd00::10; it is left out"
+            "spec.externalIPs[2]: \"web\" is not an IP address; write one like 10.96.0.10 or fd00::10; it is left out"
         ]
     );
 }
@@ -104,7 +103,7 @@ fn node_ports_belong_to_their_ports_and_a_wrong_one_costs_only_itself() {
     assert_eq!(
         ignored(&service),
         [
-            "spec.ports[2].nodePort: 70000 is no port; write one from 1 to 65535; the node port is left out"
+            "spec.ports[2].nodePort: 70000 is not a port; write one from 1 to 65535; the node port is left out"
         ]
     );
 }
@@ -173,7 +172,7 @@ fn source_ranges_are_trimmed_and_a_wrong_one_opens_nothing() {
     assert_eq!(ranges("[]"), (None, 0));
 }
 
-/// So many addresses, one after the other from 203.0.0.0 on.
+/// `count` addresses from 203.0.0.0 on.
 fn many_addresses(count: u32) -> Vec<String> {
     let first = u32::from(std::net::Ipv4Addr::new(203, 0, 0, 0));
     let address = |n| std::net::Ipv4Addr::from(first + n).to_string();
@@ -230,8 +229,8 @@ fn a_service_has_a_bounded_number_of_source_ranges_and_the_rest_opens_nothing() 
     assert_eq!(
         ignored(&more),
         [
-            "spec.loadBalancerSourceRanges: a Service has at most 1000; from the others nobody may \
-             connect"
+            "spec.loadBalancerSourceRanges: a Service has at most 1000; no client may \
+             connect from the others"
         ]
     );
 }

@@ -1,10 +1,10 @@
-//! `spec.guard`, what is stored of a loss, and who approved it.
+//! `spec.guard`, the stored loss, and its approval.
 
 use portolan_controller::from_kube;
 use portolan_crds::ProxyConfig;
 use portolan_planner::model::{GuardMode, GuardPolicy, Guarding};
 
-/// What a ProxyConfig with this spec, and these annotations and status, says.
+/// The guard settings of a ProxyConfig with this spec, annotations and status.
 fn guarding(spec: &str, annotations: &str, status: &str) -> Result<Guarding, String> {
     let text = format!(
         "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default, annotations: {annotations}}}\n\
@@ -47,15 +47,15 @@ fn what_makes_no_sense_is_named() {
         "{window: 1h1s}",
         "{releaseAfter: 0s}",
     ];
-    let told: Vec<_> = refused
+    let errors: Vec<_> = refused
         .iter()
         .map(|guard| policy(guard).unwrap_err())
         .collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    insta::assert_snapshot!(errors.join("\n"), @r#"
     spec.guard.maxEndpointLossPercent: 0 is not between 1 and 99
     spec.guard.maxEndpointLossPercent: 100 is not between 1 and 99
     spec.guard.minEndpoints: 0 is not between 1 and 1000000
-    spec.guard.window: "soon" is no duration; write whole numbers with units h, m, s or ms, like 30s or 1m30s
+    spec.guard.window: "soon" is not a duration; write whole numbers with units h, m, s or ms, like 30s or 1m30s
     spec.guard.window: 500ms is too short or too long; write 1s to 1h
     spec.guard.window: 1h1s is too short or too long; write 1s to 1h
     spec.guard.releaseAfter: 0s is too short; write 1s or more

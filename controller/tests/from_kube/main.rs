@@ -1,5 +1,5 @@
-//! Objects of Kubernetes as they are read: what is taken, what is passed over, what is refused.
-// Panics are a fine way for a test to fail, in its own functions too.
+//! Conversion of Kubernetes objects: what is used, ignored and rejected.
+// Tests, and their helper functions, may fail by panicking.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod external;
@@ -10,20 +10,21 @@ mod service;
 mod settings;
 mod slice;
 
-use portolan_controller::manifests::{FileContents, Found, Severity};
+use portolan_controller::manifests::{FileContents, Severity};
+use portolan_planner::model::Object;
 
 pub(crate) fn read(kind: &str, metadata: &str, rest: &str) -> FileContents {
     let text = format!("kind: {kind}\nmetadata: {{{metadata}}}\n{rest}");
     FileContents::read("test", &text)
 }
 
-/// The one object of a text, which must be readable.
-pub(crate) fn found(contents: &FileContents) -> Found {
+/// The only object of a text, which must be readable.
+pub(crate) fn found(contents: &FileContents) -> Object {
     assert_eq!(contents.objects.len(), 1, "{:?}", contents.problems);
     (*contents.objects[0].1).clone()
 }
 
-/// The message about the one object of a text, which must not be readable.
+/// The error about the only object of a text, which must be unreadable.
 pub(crate) fn refused(contents: &FileContents) -> String {
     assert_eq!(contents.objects, []);
     assert_eq!(contents.problems.len(), 1);

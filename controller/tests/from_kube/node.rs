@@ -1,7 +1,6 @@
 //! Nodes, and names of objects.
 
-use portolan_controller::manifests::Found;
-use portolan_planner::model::Node;
+use portolan_planner::model::{Node, Object};
 
 use crate::{found, read, refused};
 
@@ -11,7 +10,7 @@ fn node(metadata: &str, rest: &str) -> Node {
         &format!("name: n1{metadata}"),
         rest,
     )) {
-        Found::Node(node) => node,
+        Object::Node(node) => node,
         other => panic!("{other:?}"),
     }
 }
@@ -31,7 +30,7 @@ fn a_node_has_its_addresses_in_order_and_no_host_names() {
     );
 }
 
-/// S-202: such a Node is planned, and its owner hears why some of it will not work.
+/// S-202: such a Node is planned, with a warning about what will not work.
 #[test]
 fn a_node_without_an_address_is_one_warning() {
     let warnings = |status: &str| {
@@ -48,7 +47,7 @@ fn a_node_without_an_address_is_one_warning() {
     let external = "status: {addresses: [{type: ExternalIP, address: 203.0.113.6}]}\n";
     assert_eq!(warnings(external), [] as [&str; 0]);
     let broken = warnings("status: {addresses: [{type: InternalIP, address: oops}]}\n");
-    assert_eq!(broken.len(), 1, "the reason is told once: {broken:?}");
+    assert_eq!(broken.len(), 1, "the reason is reported once: {broken:?}");
 }
 
 #[test]
@@ -58,7 +57,7 @@ fn zone_ranges_and_end_of_a_node_are_read() {
         (plain.zone, plain.deleted, plain.scaled_away),
         (None, false, false)
     );
-    // S-60: a label without a value is no zone
+    // S-60: a label without a value is not a zone
     assert_eq!(
         node(", labels: {topology.kubernetes.io/zone: ''}", "").zone,
         None
@@ -86,8 +85,7 @@ fn an_object_needs_a_name_that_kubernetes_would_take() {
     assert!(refused(&contents).starts_with("metadata.name: \"../../etc\""));
 }
 
-/// S-34: the first address of a family is the primary one, and that is never an external one where
-/// there is an internal one.
+/// S-34: the first address of a family is the primary one, and never an external one if there is an internal one.
 #[test]
 fn internal_addresses_come_before_external_ones() {
     let node = node(
@@ -98,7 +96,7 @@ fn internal_addresses_come_before_external_ones() {
     assert_eq!(addresses, ["10.0.0.2", "203.0.113.6"]);
 }
 
-/// kubectl prints a digest like this without quotes, and means text.
+/// kubectl prints such a digest without quotes, although it is text.
 #[test]
 fn a_label_that_looks_like_a_number_too_large_is_text() {
     let node = node(", labels: {git-sha: 12e4567}", "");

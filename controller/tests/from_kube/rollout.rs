@@ -1,5 +1,4 @@
-//! Overrides and waves: what nodes are served by while a change is on its way, and that what is stored is
-//! all there is to know.
+//! Overrides and waves: the settings of nodes during a rollout, which depend only on stored state.
 
 use portolan_controller::from_kube;
 use portolan_controller::rollout::rollout_status;
@@ -76,9 +75,13 @@ fn what_makes_no_sense_is_named_with_its_place() {
     };
     assert!(with("scheduler: fair").starts_with("spec.overrides[0].settings.scheduler: "));
     let shared = with("serviceProxyName: other");
-    assert!(shared.starts_with("spec.overrides[0].settings.serviceProxyName: says what is served"));
-    let nobody = refused("{overrides: [{name: a, nodeSelector: {matchLabels: {}}, settings: {}}]}");
-    assert!(nobody.starts_with("spec.overrides[0].nodeSelector.matchLabels: empty"));
+    assert!(
+        shared
+            .starts_with("spec.overrides[0].settings.serviceProxyName: determines what is served")
+    );
+    let unselected =
+        refused("{overrides: [{name: a, nodeSelector: {matchLabels: {}}, settings: {}}]}");
+    assert!(unselected.starts_with("spec.overrides[0].nodeSelector.matchLabels: empty"));
     for (field, value) in [
         ("maxParallel", "0"),
         ("maxParallel", "0%"),
@@ -119,7 +122,7 @@ fn the_policy_is_what_is_written_and_the_defaults_for_the_rest() {
     assert_eq!(gates, (1, 2, 1500));
 }
 
-/// The next decision, by nothing but what is stored.
+/// The next decision, computed only from the stored state.
 fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) -> RolloutStatus {
     let status = config.status.clone().unwrap_or_default();
     let before = status.rollout.clone().unwrap_or_default();
@@ -150,7 +153,7 @@ fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) ->
         rollout: Some(after.clone()),
         ..status
     });
-    // All nodes take what they are served.
+    // All nodes apply the settings they get.
     let served = from_kube::proxy_config(config).unwrap();
     for (node, report) in reports {
         report.applied = served.revision_of(node).number;
@@ -221,11 +224,11 @@ fn without_waves_all_nodes_have_what_is_asked_for_whatever_is_stored() {
     config.spec = given(2, "{settings: {scheduler: mh}}").spec;
     let served = from_kube::proxy_config(&config).unwrap();
     assert_eq!(scheduler(&served, &node("a", "", &[])), "mh");
-    // With waves, nobody has it before it was decided.
+    // With waves, no node has it before the decision.
     config.spec = given(2, "{settings: {scheduler: mh}, rollout: {}}").spec;
     let served = from_kube::proxy_config(&config).unwrap();
     assert_eq!(scheduler(&served, &node("a", "", &[])), "rr");
-    // Where nothing was ever decided there is nothing else than what is asked for.
+    // Without any decision, only the wanted settings exist.
     config.status = None;
     let served = from_kube::proxy_config(&config).unwrap();
     assert_eq!(scheduler(&served, &node("a", "", &[])), "mh");

@@ -1,8 +1,8 @@
 //! Services.
 
-use portolan_controller::manifests::{FileContents, Found};
+use portolan_controller::manifests::FileContents;
 use portolan_plan::Policy;
-use portolan_planner::model::{NoClusterIp, Service};
+use portolan_planner::model::{NoClusterIp, Object, Service};
 
 use crate::{found, read, refused};
 
@@ -16,7 +16,7 @@ fn read_service(metadata: &str, spec: &str) -> FileContents {
 
 fn service(spec: &str) -> Service {
     match found(&read_service("", &format!("spec:\n{spec}"))) {
-        Found::Service(service) => service,
+        Object::Service(service) => service,
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +59,7 @@ fn what_no_plan_is_made_of_makes_no_other_service() {
     let of =
         |metadata: &str, more: &str| match found(&read_service(metadata, &format!("{spec}{more}")))
         {
-            Found::Service(service) => service,
+            Object::Service(service) => service,
             other => panic!("{other:?}"),
         };
     let plain = of("", "");
@@ -89,20 +89,20 @@ fn of_ports_that_are_there_twice_the_first_counts_and_the_others_are_served() {
         let ports: Vec<_> = ports
             .map(|port| format!("{} {}", port.name, port.port))
             .collect();
-        let told: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
-        (ports.join(", "), told.join("; "))
+        let warnings: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
+        (ports.join(", "), warnings.join("; "))
     };
-    let (found, told) = ports("{name: a, port: 80}, {name: b, port: 80}, {name: c, port: 443}");
+    let (found, warnings) = ports("{name: a, port: 80}, {name: b, port: 80}, {name: c, port: 443}");
     assert_eq!(found, "a 80, c 443");
     assert!(
-        told.contains("spec.ports[1].port: 80/TCP is there twice"),
-        "{told}"
+        warnings.contains("spec.ports[1].port: 80/TCP is there twice"),
+        "{warnings}"
     );
-    let (found, told) = ports("{name: a, port: 80}, {name: a, port: 81}");
+    let (found, warnings) = ports("{name: a, port: 80}, {name: a, port: 81}");
     assert_eq!(found, "a 80");
-    assert!(told.contains("spec.ports[1].name"), "{told}");
-    let (found, told) = ports("{name: a, port: 80}, {name: b, port: 80, protocol: UDP}");
-    assert_eq!((found.as_str(), told.as_str()), ("a 80, b 80", ""));
+    assert!(warnings.contains("spec.ports[1].name"), "{warnings}");
+    let (found, warnings) = ports("{name: a, port: 80}, {name: b, port: 80, protocol: UDP}");
+    assert_eq!((found.as_str(), warnings.as_str()), ("a 80, b 80", ""));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn families_and_addresses_belong_together_by_position() {
 }
 
 #[test]
-fn ports_are_told_apart_by_name_and_by_number_with_protocol() {
+fn ports_are_distinguished_by_name_and_by_number_with_protocol() {
     // S-5
     let ports = |ports: &str| format!("  clusterIP: 10.96.0.1\n  ports: [{ports}]\n");
     let dns = service(&ports(
@@ -171,8 +171,8 @@ fn ports_are_told_apart_by_name_and_by_number_with_protocol() {
         let service = service(&ports(twice));
         assert_eq!(service.ports.len(), 1, "{twice}");
         assert_eq!(service.ports[0].port, 53, "the first one counts");
-        let told = service.ignored[0].to_string();
-        assert!(told.starts_with(field), "{told}");
+        let warning = service.ignored[0].to_string();
+        assert!(warning.starts_with(field), "{warning}");
     }
     assert!(refused_service(&ports("{name: a/b, port: 53}")).contains("spec.ports[0].name"));
     assert!(
@@ -211,12 +211,12 @@ fn affinity_lasts_three_hours_where_nothing_is_said() {
 }
 
 #[test]
-fn a_policy_inside_is_read_and_one_that_nobody_knows_takes_nothing_away() {
+fn an_internal_policy_is_read_and_an_unknown_one_removes_nothing() {
     // S-64
     let policy = |more: &str| {
         let service = service(&format!("  clusterIP: 10.96.0.1\n{PORTS}{more}"));
-        let told: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
-        (service.internal_policy, told)
+        let warnings: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
+        (service.internal_policy, warnings)
     };
     assert_eq!(policy(""), (Policy::Cluster, vec![]));
     let text = |text: &str| format!("  internalTrafficPolicy: {text}\n");
@@ -230,13 +230,13 @@ fn a_policy_inside_is_read_and_one_that_nobody_knows_takes_nothing_away() {
     );
 }
 
-/// S-101: a typing mistake of a tenant keeps no node from applying its plan.
+/// S-101: a tenant's typing mistake does not keep any node from applying its plan.
 #[test]
 fn a_scheduler_that_no_kernel_has_is_a_warning_and_the_default_is_used() {
     for name in ["fair", "RR", "wlcc"] {
         let metadata = format!(", annotations: {{proxy.portolan.dev/scheduler: {name}}}");
         let spec = format!("spec:\n  clusterIP: 10.96.0.1\n{PORTS}");
-        let Found::Service(service) = found(&read_service(&metadata, &spec)) else {
+        let Object::Service(service) = found(&read_service(&metadata, &spec)) else {
             panic!("no Service")
         };
         assert_eq!(service.scheduler, None);
@@ -249,13 +249,13 @@ fn a_scheduler_that_no_kernel_has_is_a_warning_and_the_default_is_used() {
     }
 }
 
-/// S-104: the kernel takes 15 characters. One warning, not a page of it, and the Service stays.
+/// S-104: the kernel takes 15 characters. One short warning, and the Service stays.
 #[test]
 fn a_scheduler_annotation_of_300_characters_is_one_short_warning() {
     let long = "x".repeat(300);
     let metadata = format!(", annotations: {{proxy.portolan.dev/scheduler: {long}}}");
     let spec = format!("spec:\n  clusterIP: 10.96.0.1\n{PORTS}");
-    let Found::Service(service) = found(&read_service(&metadata, &spec)) else {
+    let Object::Service(service) = found(&read_service(&metadata, &spec)) else {
         panic!("no Service")
     };
     assert_eq!(service.scheduler, None);
@@ -280,7 +280,7 @@ fn labels_annotations_and_age_of_a_service_are_read() {
                     labels: {service.kubernetes.io/service-proxy-name: '', k8s-app: kube-dns}, \
                     annotations: {proxy.portolan.dev/drain: never, proxy.portolan.dev/boot-critical: 'true'}";
     let spec = format!("spec:\n  clusterIP: 10.96.0.1\n{PORTS}");
-    let Found::Service(service) = found(&read_service(metadata, &spec)) else {
+    let Object::Service(service) = found(&read_service(metadata, &spec)) else {
         panic!("no Service")
     };
     assert_eq!(service.created, Some(86_400));

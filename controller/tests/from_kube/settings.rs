@@ -1,9 +1,10 @@
 //! ProxyConfig.
 
-use portolan_controller::manifests::{FileContents, Found};
+use portolan_controller::manifests::FileContents;
 use portolan_plan::Settings;
 
 use crate::{found, read, refused};
+use portolan_planner::model::Object;
 
 fn config(settings: &str) -> FileContents {
     let spec = format!("spec: {{settings: {{{settings}}}}}\n");
@@ -16,7 +17,7 @@ fn config(settings: &str) -> FileContents {
 
 fn settings(text: &str) -> Settings {
     match found(&config(text)) {
-        Found::ProxyConfig(config) => config.current.settings.clone(),
+        Object::ProxyConfig(config) => config.current.settings.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -33,8 +34,8 @@ fn the_defaults_of_the_resource_are_those_of_the_plan() {
     );
 }
 
-/// Settings, and how the message about them begins.
-const REFUSED: [(&str, &str); 19] = [
+/// Settings, and the beginning of the error about them.
+const REFUSED: [(&str, &str); 20] = [
     (
         "scheduler: fair",
         "spec.settings.scheduler: no kernel has a scheduler \"fair\"; known are rr, wrr,",
@@ -53,19 +54,19 @@ const REFUSED: [(&str, &str); 19] = [
     ),
     (
         "nodePortAddresses: [10.0.0.1]",
-        "spec.settings.nodePortAddresses[0]: \"10.0.0.1\" is no address range",
+        "spec.settings.nodePortAddresses[0]: \"10.0.0.1\" is not an address range",
     ),
     (
         "excludeCIDRs: [x]",
-        "spec.settings.excludeCIDRs[0]: \"x\" is no address range",
+        "spec.settings.excludeCIDRs[0]: \"x\" is not an address range",
     ),
     (
         "externalIPs: {allowedCIDRs: [x]}",
-        "spec.settings.externalIPs.allowedCIDRs[0]: \"x\" is no address range",
+        "spec.settings.externalIPs.allowedCIDRs[0]: \"x\" is not an address range",
     ),
     (
         "timeouts: {tcp: -5s}",
-        "spec.settings.timeouts.tcp: \"-5s\" is no duration",
+        "spec.settings.timeouts.tcp: \"-5s\" is not a duration",
     ),
     (
         "timeouts: {udp: 1500ms}",
@@ -81,7 +82,7 @@ const REFUSED: [(&str, &str); 19] = [
     ),
     (
         "drain: {deadline: soon}",
-        "spec.settings.drain.deadline: \"soon\" is no duration",
+        "spec.settings.drain.deadline: \"soon\" is not a duration",
     ),
     (
         "timeouts: {tcpFin: 600h}",
@@ -89,7 +90,7 @@ const REFUSED: [(&str, &str); 19] = [
     ),
     (
         "metrics: {bindAddress: lo}",
-        "spec.settings.metrics.bindAddress: \"lo\" is no IP address",
+        "spec.settings.metrics.bindAddress: \"lo\" is not an IP address",
     ),
     (
         "device: kube-ipvs0-long-name",
@@ -102,6 +103,10 @@ const REFUSED: [(&str, &str); 19] = [
     (
         "localDetection: {bridge: cni0}",
         "spec.settings.localDetection.bridge: only mode BridgeInterface reads it",
+    ),
+    (
+        "localDetection: {mode: InterfaceNamePrefix, prefix: a-name-of-15-by}",
+        "spec.settings.localDetection.prefix: \"a-name-of-15-by\" is longer than 14 bytes",
     ),
     (
         "drift: Ignore",
@@ -128,10 +133,10 @@ fn only_the_proxyconfig_named_default_is_read() {
         "name: edge",
         "spec: {}\n",
     );
-    assert!(refused(&contents).contains("the one ProxyConfig is named \"default\""));
+    assert!(refused(&contents).contains("the only ProxyConfig is named \"default\""));
 }
 
-/// As kube-proxy's configuration says that nobody listens (S-146, S-207).
+/// Both forms of a disabled listener in kube-proxy's configuration (S-146, S-207).
 #[test]
 fn health_and_metrics_are_switched_off_by_an_empty_address_or_port_zero() {
     let found = settings("healthz: {bindAddress: \"\"}, metrics: {port: 0}");

@@ -1,7 +1,7 @@
 //! EndpointSlices.
 
-use portolan_controller::manifests::{FileContents, Found};
-use portolan_planner::model::EndpointSlice;
+use portolan_controller::manifests::FileContents;
+use portolan_planner::model::{EndpointSlice, Object};
 
 use crate::{found, read, refused};
 
@@ -16,7 +16,7 @@ fn read_slice(labels: &str, rest: &str) -> FileContents {
 
 fn slice(rest: &str) -> EndpointSlice {
     match found(&read_slice("kubernetes.io/service-name: web", rest)) {
-        Found::EndpointSlice(slice) => slice,
+        Object::EndpointSlice(slice) => slice,
         other => panic!("{other:?}"),
     }
 }
@@ -75,7 +75,7 @@ fn slices_of_names_and_of_headless_services_are_kept_without_endpoints() {
         slice("addressType: FQDN\nports: []\nendpoints: [{addresses: [web.example.org]}]\n");
     assert_eq!(names.endpoints, []);
     let labels = "kubernetes.io/service-name: web, service.kubernetes.io/headless: ''";
-    let Found::EndpointSlice(headless) =
+    let Object::EndpointSlice(headless) =
         found(&read_slice(labels, &endpoints("{addresses: [10.0.0.1]}")))
     else {
         panic!("no slice")
@@ -93,7 +93,7 @@ fn an_endpoint_without_a_usable_address_or_node_is_left_out_and_the_others_stay(
     for (wrong, message) in [
         (
             "{addresses: [x]}",
-            "endpoints[1].addresses[0]: \"x\" is no IP address; write one like 10.96.0.10 or fd00::10; \
+            "endpoints[1].addresses[0]: \"x\" is not an IP address; write one like 10.96.0.10 or fd00::10; \
              the endpoint is left out",
         ),
         (
@@ -125,7 +125,7 @@ fn an_endpoint_without_a_usable_address_or_node_is_left_out_and_the_others_stay(
 
 #[test]
 fn an_unusable_zone_or_hint_is_passed_over_and_its_endpoint_stays() {
-    // S-56: hints are all that counts, whoever wrote them.
+    // S-56: only the hints count, not their author.
     let good = "{addresses: [10.0.0.1], zone: z1, \
                 hints: {forZones: [{name: z1}, {name: z2}], forNodes: [{name: n1}]}}";
     let slice = slice(&endpoints(good));
@@ -147,31 +147,31 @@ fn an_unusable_zone_or_hint_is_passed_over_and_its_endpoint_stays() {
     assert_eq!(endpoint.zone, None);
     assert_eq!(names(&endpoint.for_zones), ["z2"]);
     assert_eq!(endpoint.for_nodes, []);
-    let told = messages(&slice);
-    assert_eq!(told.len(), 4, "{told:?}");
+    let warnings = messages(&slice);
+    assert_eq!(warnings.len(), 4, "{warnings:?}");
     assert!(
-        told[0].starts_with("endpoints[0].zone: \"zzz")
-            && told[0].ends_with("counts as without a zone")
+        warnings[0].starts_with("endpoints[0].zone: \"zzz")
+            && warnings[0].ends_with("counts as without a zone")
     );
     assert!(
-        told[1].starts_with("endpoints[0].hints.forNodes: \"N1\"")
-            && told[1].ends_with("the hint has no effect")
+        warnings[1].starts_with("endpoints[0].hints.forNodes: \"N1\"")
+            && warnings[1].ends_with("the hint has no effect")
     );
-    assert!(told[2].starts_with("endpoints[0].hints.forZones: \"a/b\""));
-    assert!(told[3].starts_with("endpoints[0].hints.forZones: \"\""));
+    assert!(warnings[2].starts_with("endpoints[0].hints.forZones: \"a/b\""));
+    assert!(warnings[3].starts_with("endpoints[0].hints.forZones: \"\""));
 }
 
-/// What strangers write must not fill the log and the warnings.
+/// Untrusted values must not fill the log and the warnings.
 #[test]
-fn a_slice_full_of_mistakes_is_told_of_in_a_few_lines() {
+fn a_slice_full_of_mistakes_is_reported_in_a_few_lines() {
     let slice = slice(&endpoints(
         &"{addresses: [10.0.0.1], zone: a/b}, ".repeat(1000),
     ));
     assert_eq!(slice.endpoints.len(), 1000);
-    let told = messages(&slice);
-    assert_eq!(told.len(), 9);
+    let warnings = messages(&slice);
+    assert_eq!(warnings.len(), 9);
     assert_eq!(
-        told[8],
+        warnings[8],
         "endpoints: 992 more values have no effect, for reasons like these"
     );
 }
@@ -190,9 +190,9 @@ fn a_slice_that_makes_no_sense_as_a_whole_is_refused() {
     );
 }
 
-/// As the controller of Kubernetes writes it for a Service without pods.
+/// As written by the Kubernetes controller for a Service without pods.
 #[test]
-fn a_slice_of_nobody_is_no_reason_for_a_warning() {
+fn a_slice_without_a_service_is_no_reason_for_a_warning() {
     let slice = slice("addressType: IPv4\nports: null\nendpoints: null\n");
     assert_eq!((slice.endpoints.len(), slice.ignored.len()), (0, 0));
 }

@@ -1,5 +1,5 @@
-//! Reading manifests, whatever they are: no text can end the program, and damage stays where it is.
-// Panics are a fine way for a test to fail, in its own functions too.
+//! Robustness of reading manifests: no text crashes the program, and damage stays local.
+// Tests, and their helper functions, may fail by panicking.
 #![allow(clippy::unwrap_used)]
 
 use portolan_controller::manifests::{FileContents, Manifests, Severity};
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const CLUSTER: &str = include_str!("../example/cluster.yaml");
 
-/// A Service that asks for everything there is.
+/// A Service with all fields.
 const EVERYTHING: &str = r#"
 apiVersion: v1
 kind: Service
@@ -53,7 +53,7 @@ endpoints:
 - {addresses: [10.244.2.77], nodeName: node-b, zone: zone-2, conditions: {ready: false, serving: true, terminating: true}}
 "#;
 
-/// Reads a text and plans whatever is in it.
+/// Reads a text and plans its objects.
 fn plan(text: &str) -> (FileContents, Planner) {
     let contents = FileContents::read("test", text);
     let mut manifests = Manifests::default();
@@ -133,7 +133,7 @@ proptest! {
         let mut texts: Vec<String> = documents.iter().map(ToString::to_string).collect();
         let places: Vec<_> = texts[broken].char_indices().map(|(offset, _)| offset).collect();
         let place = places[place.index(places.len())];
-        // What ends a document is another kind of damage.
+        // Damage to document separators is tested elsewhere.
         prop_assume!(!noise.contains("---") && !noise.contains("..."));
         texts[broken].insert_str(place, &noise);
         let (contents, _) = plan(&texts.join("---\n"));
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// Every leaf of every object is replaced in turn by something that does not belong there.
+    /// Replaces every leaf of every object in turn by an invalid value.
     #[test]
     fn a_value_of_any_kind_anywhere_is_read_or_named(
         leaf in any::<proptest::sample::Index>(),
@@ -164,7 +164,7 @@ proptest! {
         let texts = list.as_array().unwrap().iter().map(|document| document.to_string() + "\n");
         let (contents, _) = plan(&texts.collect::<String>());
         for problem in &contents.problems {
-            // Only a list that is none hides what was in it.
+            // Only a list that is not a list hides its items.
             let hidden = problem.message.starts_with("items: not a list");
             prop_assert!(problem.severity != Severity::Unreadable || hidden, "{}", problem);
             let names_a_field = problem.message.contains(':');
@@ -174,7 +174,7 @@ proptest! {
     }
 }
 
-/// The paths of everything that is neither a list nor a map, and of the lists and maps, too.
+/// The paths of all scalars, lists and maps.
 fn leaves(value: &serde_json::Value, path: String, paths: &mut Vec<String>) {
     let step = |key: &str| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
     match value {
@@ -190,7 +190,7 @@ fn leaves(value: &serde_json::Value, path: String, paths: &mut Vec<String>) {
         }
         _ => {}
     }
-    // A whole document that is replaced is no object any more, which is another message.
+    // A replaced document is not an object any more, which has another message.
     if path.matches('/').count() > 1 {
         paths.push(path);
     }

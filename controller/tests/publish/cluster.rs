@@ -1,12 +1,12 @@
-//! Objects of a cluster in a few words, and what is known after they were read.
+//! Builders for a cluster's objects, and the state after reading them.
 
 use portolan_controller::known::{Known, Shared};
 use portolan_controller::manifests::FileContents;
-use portolan_controller::object::ObjectId;
 use portolan_planner::Update;
 use portolan_planner::model::Event;
+use portolan_planner::model::ObjectId;
 
-/// The events of the objects in some YAML; nothing in it may be left out.
+/// The events of the objects in a YAML text; nothing in it may be left out.
 pub(crate) fn events(yaml: &str) -> Vec<Event> {
     let contents = FileContents::read("test", yaml);
     assert!(contents.left_out.is_empty(), "{:?}", contents.problems);
@@ -14,19 +14,19 @@ pub(crate) fn events(yaml: &str) -> Vec<Event> {
     objects.map(|(_, found)| found.present()).collect()
 }
 
-/// What is known of a cluster of these objects.
+/// The state of a cluster with these objects.
 pub(crate) fn known(yaml: &str) -> Known {
     let mut known = Known::default();
     known.planner.apply(events(yaml));
     known
 }
 
-/// Takes objects in, new or changed.
+/// Applies new or changed objects.
 pub(crate) fn take_in(shared: &Shared, yaml: &str) -> Update {
     shared.write().planner.apply(events(yaml))
 }
 
-/// Takes objects out.
+/// Removes objects.
 pub(crate) fn take_out(shared: &Shared, ids: impl IntoIterator<Item = ObjectId>) -> Update {
     let events: Vec<_> = ids.into_iter().map(|id| id.removed()).collect();
     shared.write().planner.apply(events)
@@ -71,7 +71,7 @@ pub(crate) fn slice(service: &str, endpoints: &[&str]) -> String {
     )
 }
 
-/// Two zones, three nodes, a Service of each sort.
+/// Two zones, three nodes, and a Service of each kind.
 pub(crate) fn shop() -> String {
     [
         node("node-a", "zone-1"),

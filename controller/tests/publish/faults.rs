@@ -1,4 +1,4 @@
-//! What happens when the API server does not take what is written.
+//! Behaviour if the API server rejects writes.
 
 use serde_json::json;
 
@@ -106,7 +106,7 @@ async fn a_definition_that_is_deleted_and_installed_again_has_all_its_objects_so
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_somebody_deletes_is_written_again_with_its_next_status() {
+async fn a_deleted_plan_is_written_again_with_its_next_status() {
     let world = World::of(&shop()).await;
     world.agent("node-a");
     world.pass(10).await;
@@ -141,7 +141,7 @@ async fn a_spec_that_makes_no_sense_is_said_in_the_status_of_the_proxyconfig() {
         message.contains("spec.settings.sync.minPeriod"),
         "{message}"
     );
-    // No node has other settings because of it.
+    // No node gets other settings because of it.
     assert_eq!(
         world.plan("node-a")["spec"]["settingsRevision"],
         "default-1"

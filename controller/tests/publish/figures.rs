@@ -1,4 +1,4 @@
-//! Figures that are gathered in one pass equal counting each node's whole plan.
+//! Counts gathered in one pass equal the counts over each node's whole plan.
 
 use portolan_controller::output::plan_document;
 use portolan_controller::publish::{Figures, SettingsRevision, proxy_plan_spec};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::cluster::{known, node, service, slice};
 
-/// A cluster from some numbers: which node, zone, policy and hint each thing has.
+/// A cluster derived from numbers: the node, zone, policy and hint of each object.
 fn cluster(nodes: &[u8], services: &[(u8, Vec<(u8, u8)>)]) -> String {
     let mut yaml = String::new();
     for (index, zone) in nodes.iter().enumerate() {
@@ -74,13 +74,13 @@ proptest! {
             let frontends: usize = ports().map(|port| port.frontends.len()).sum();
             let endpoints: usize = ports().map(|port| port.internal.endpoints.len()).sum();
             let counted = [plan.services.len(), frontends, endpoints, plan.local_endpoints.len()];
-            let told = [counts.services, counts.frontends, counts.endpoints, counts.local_endpoints];
-            prop_assert_eq!(told.map(|count| usize::try_from(count).unwrap()), counted);
+            let reported = [counts.services, counts.frontends, counts.endpoints, counts.local_endpoints];
+            prop_assert_eq!(reported.map(|count| usize::try_from(count).unwrap()), counted);
 
             let topology = objects.plan.topology.unwrap_or_default();
             let shown: Vec<_> = topology.ignored_hints.into_iter().map(|h| h.service).collect();
-            let told = (usize::try_from(topology.hinted_services).unwrap(), shown);
-            prop_assert_eq!(told, hints(&known.planner, name));
+            let reported = (usize::try_from(topology.hinted_services).unwrap(), shown);
+            prop_assert_eq!(reported, hints(&known.planner, name));
             prop_assert_eq!(topology.ignored_hints_omitted, 0);
         }
     }

@@ -1,5 +1,5 @@
-//! What is written into the store: objects as values, and the task that writes them against an API
-//! server with faults. The clock is paused: minutes cost nothing.
+//! The objects that the publisher writes, as values, and its task against an API server with faults. The clock is
+//! paused, so minutes cost nothing.
 
 #![allow(
     clippy::unwrap_used,

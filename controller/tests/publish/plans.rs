@@ -1,11 +1,11 @@
-//! ProxyPlans as people read them.
+//! ProxyPlans as shown to users.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use portolan_controller::object::ObjectId;
 use portolan_controller::publish::{
     ConfigJudged, Figures, NodeObjects, SettingsRevision, config_status, proxy_plan_spec,
 };
 use portolan_crds::{ProxyPlan, limit};
+use portolan_planner::model::ObjectId;
 
 use crate::cluster::{known, node, service, shop, slice};
 use crate::world::at;
@@ -35,7 +35,7 @@ fn a_plan_of_a_node_that_shares_everything_is_small() {
 }
 
 #[test]
-fn settings_of_another_generation_are_told_by_a_hash() {
+fn settings_of_another_generation_are_recognised_by_a_hash() {
     let known = known(&shop());
     let figures = Figures::of(&known.planner);
     let mut others = known.planner.model().settings();
@@ -67,7 +67,7 @@ fn there_is_no_plan_for_a_node_that_is_not_there() {
     );
 }
 
-/// So many Services with policy Local and endpoints on one node.
+/// `services` Services with policy Local and `endpoints` endpoints on one node.
 fn many_local(services: usize, endpoints: usize) -> Known {
     let mut yaml = node("node-a", "zone-1");
     for number in 0..services {
@@ -89,19 +89,33 @@ fn a_plan_that_is_too_large_goes_on_in_slices_of_its_node() {
     let NodeObjects { plan, overflow } = objects(&known, true, "node-a");
     assert!(bytes(&plan) < 100_000, "{}", bytes(&plan));
     assert!(overflow.iter().all(|slice| bytes(slice) < 100_000));
-    let told = plan.overflow.clone().unwrap();
+    let overflow_status = plan.overflow.clone().unwrap();
     let shown = plan.services.len();
-    assert_eq!(usize::try_from(told.services).unwrap(), 900 - shown);
-    assert_eq!(usize::try_from(told.slices).unwrap(), overflow.len());
+    assert_eq!(
+        usize::try_from(overflow_status.services).unwrap(),
+        900 - shown
+    );
+    assert_eq!(
+        usize::try_from(overflow_status.slices).unwrap(),
+        overflow.len()
+    );
     let in_slices: usize = overflow.iter().map(|slice| slice.services.len()).sum();
     assert_eq!(shown + in_slices, 900, "nothing is lost");
-    assert!(told.note.contains("node-node-a-0"), "{}", told.note);
+    assert!(
+        overflow_status.note.contains("node-node-a-0"),
+        "{}",
+        overflow_status.note
+    );
 
     let without = objects(&known, false, "node-a");
     assert!(without.overflow.is_empty());
-    let told = without.plan.overflow.unwrap();
-    assert_eq!(told.slices, 0);
-    assert!(told.note.contains("portolan-controller plan --node node-a"));
+    let overflow_status = without.plan.overflow.unwrap();
+    assert_eq!(overflow_status.slices, 0);
+    assert!(
+        overflow_status
+            .note
+            .contains("portolan-controller plan --node node-a")
+    );
 }
 
 #[test]
@@ -192,17 +206,17 @@ fn pods_outside_the_ranges_of_their_nodes_are_a_condition_and_a_warning_of_the_n
         let known = known(yaml);
         config_status(&known, &known.planner.strays(), None, at(now), previous).conditions
     };
-    // Nodes without ranges say nothing.
+    // Nodes without ranges are ignored.
     let unknown = status(&shop(), &[], 1);
     insta::assert_yaml_snapshot!("pods_nothing_to_compare", unknown);
     let known_good = status(&fine, &unknown, 2);
     insta::assert_yaml_snapshot!("pods_in_ranges", known_good);
 
     let stray = fine.replace("nodeName: node-b", "nodeName: node-a");
-    let told = status(&stray, &known_good, 3);
-    insta::assert_yaml_snapshot!("pods_outside_ranges", told);
-    // It has been so since then.
-    assert_eq!(status(&stray, &told, 4), told);
+    let outside = status(&stray, &known_good, 3);
+    insta::assert_yaml_snapshot!("pods_outside_ranges", outside);
+    // Unchanged since then.
+    assert_eq!(status(&stray, &outside, 4), outside);
 
     let known = known(&stray);
     let warnings = objects(&known, true, "node-a").plan.warnings;

@@ -1,4 +1,4 @@
-//! Which settings a node has.
+//! The settings revision of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use portolan_planner::model::ProxyConfig;
 use crate::cluster::shop;
 use crate::world::{World, applied, wall};
 
-/// An agent that answered before its settings changed has not answered for them.
+/// An agent's answer from before a change of its settings does not confirm them.
 #[tokio::test(start_paused = true)]
 async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force() {
     let world = World::of(&shop()).await;
@@ -31,10 +31,10 @@ async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force
     assert_eq!(said(), "default-1");
     number(2, "mh");
     world.pass(10).await;
-    assert_eq!(said(), "default-1", "nobody has answered");
+    assert_eq!(said(), "default-1", "no agent has answered");
     world.board.acked("node-a", failing(), wall());
     world.pass(10).await;
-    assert_eq!(said(), "default-1", "not everything of it is in force");
+    assert_eq!(said(), "default-1", "not the whole plan is in force");
     let late = Acked {
         lag: Duration::from_secs(60),
         ..applied()
@@ -47,7 +47,7 @@ async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force
     assert_eq!(said(), "default-2");
 }
 
-/// A wave waits for it, and what does not change is written again only after five minutes.
+/// A wave waits for it; otherwise an unchanged status is written again only after five minutes.
 #[tokio::test(start_paused = true)]
 async fn settings_whose_write_was_lost_are_said_soon_after() {
     let world = World::of(&shop()).await;

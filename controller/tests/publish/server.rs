@@ -1,5 +1,5 @@
-//! An API server that keeps what it is sent and does what a test tells it to. Like the real one it
-//! checks objects against the installed definitions and does not know kinds without one.
+//! A fake API server that stores objects and follows the test's instructions. Like the real one it validates objects
+//! against the installed CRDs and does not know kinds without one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,20 +26,20 @@ struct State {
     version: u64,
     made: Vec<Made>,
     away: bool,
-    /// Resources whose definition is not installed.
+    /// Resources without an installed CRD.
     missing: BTreeSet<String>,
-    /// Objects that are refused, like `proxyplans/node-a`, with a code.
+    /// Rejected objects, like `proxyplans/node-a`, with the status code.
     refused: BTreeMap<String, u16>,
 }
 
-/// A request that reached the server.
+/// A request received by the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     /// When, since the start.
     pub(crate) at: Duration,
     /// Like `PATCH proxyplans/node-a/status`.
     pub(crate) what: String,
-    /// What it was answered with.
+    /// The status code of the response.
     pub(crate) code: u16,
 }
 
@@ -86,12 +86,12 @@ impl Server {
         Client::new(service, "default")
     }
 
-    /// Nobody can reach it, or everybody again.
+    /// Makes the server unreachable, or reachable again.
     pub(crate) fn away(&self, away: bool) {
         self.state().away = away;
     }
 
-    /// The definition of a resource is not installed, or is.
+    /// Removes or installs the CRD of a resource.
     pub(crate) fn missing(&self, resource: &str, missing: bool) {
         let mut state = self.state();
         if missing {
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Requests about an object are refused with a code, or not any more.
+    /// Rejects requests for an object with a code, or stops doing so.
     pub(crate) fn refuse(&self, object: &str, code: Option<u16>) {
         let mut state = self.state();
         match code {
@@ -110,7 +110,7 @@ impl Server {
         };
     }
 
-    /// Somebody else changes an object, or deletes it.
+    /// Changes or deletes an object as another client.
     pub(crate) fn edit(&self, resource: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut state = self.state();
         let key = (resource.to_owned(), name.to_owned());
@@ -141,7 +141,7 @@ impl Server {
         std::mem::take(&mut self.state().made)
     }
 
-    /// Takes the requests so far that were to change something.
+    /// Takes the writing requests so far.
     pub(crate) fn take_writes(&self) -> Vec<String> {
         let made = self.take_made().into_iter();
         let writes = made.filter(|made| !made.what.starts_with("GET"));
@@ -256,7 +256,7 @@ impl State {
         (200, self.objects[key].clone())
     }
 
-    /// Keeps an object; a spec that changes makes another generation of it.
+    /// Stores an object; a changed spec increments its generation.
     fn put(&mut self, key: (String, String), mut object: Value) {
         let old = self.objects.get(&key);
         let generation = old.map_or(1, |old| {
@@ -285,7 +285,7 @@ fn refusal(code: u16, message: &str) -> (u16, Value) {
     (code, status)
 }
 
-/// Checks a value against a schema: types, limits, words, required and unknown fields.
+/// Validates a value against a schema: types, limits, enums, required and unknown fields.
 pub(crate) fn check(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
     let limit = |field: &str| schema[field].as_u64().and_then(|n| usize::try_from(n).ok());
     let over = |field: &str, count: usize| limit(field).is_some_and(|most| count > most);

@@ -1,4 +1,4 @@
-//! ProxyPlanSlices: what nodes share.
+//! ProxyPlanSlices: the shared part of plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +53,7 @@ fn a_slice_reads_like_this() {
     insta::assert_yaml_snapshot!(slices[&name]);
 }
 
-/// One Service of 20,000 endpoints: the largest thing there is to cut.
+/// A Service with 20,000 endpoints, the largest object to split.
 #[test]
 fn no_slice_takes_more_than_about_100_kb() {
     let endpoints: Vec<_> = (0..20_000)

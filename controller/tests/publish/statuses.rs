@@ -1,4 +1,4 @@
-//! Statuses of plans as people read them.
+//! Statuses of plans as shown to users.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn applied() -> Acked {
     }
 }
 
-/// Type, status and reason of each condition, and since when.
+/// Type, status, reason and transition time of each condition.
 fn conditions(status: &ProxyPlanStatus) -> Vec<String> {
     let since = |time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time| {
         let time = std::time::SystemTime::from(time.0);
@@ -69,10 +69,10 @@ fn what_fails_is_told_with_what_to_look_at() {
 #[test]
 fn each_state_of_an_agent_has_its_reason() {
     let previous = Previous::default();
-    let told = |delivery: Option<&Delivery>| conditions(&status(delivery, at(5), &previous));
-    let of = |acked| told(Some(&delivery(acked)));
+    let reported = |delivery: Option<&Delivery>| conditions(&status(delivery, at(5), &previous));
+    let of = |acked| reported(Some(&delivery(acked)));
     assert_eq!(
-        told(None),
+        reported(None),
         [
             "Applied Unknown NoAgent 5",
             "Drifted Unknown NoAgent 5",
@@ -85,7 +85,7 @@ fn each_state_of_an_agent_has_its_reason() {
         ..delivery(applied())
     };
     assert_eq!(
-        told(Some(&gone)),
+        reported(Some(&gone)),
         [
             "Applied Unknown AgentGone 5",
             "Drifted Unknown AgentGone 5",
@@ -100,20 +100,20 @@ fn each_state_of_an_agent_has_its_reason() {
         unwritten_settings: Arc::default(),
         ..delivery(applied())
     };
-    assert_eq!(told(Some(&silent))[0], "Applied Unknown NotAnswered 5");
+    assert_eq!(reported(Some(&silent))[0], "Applied Unknown NotAnswered 5");
     let hangs = Delivery {
         overdue: Some(at(3)),
         ..delivery(applied())
     };
     assert_eq!(
-        told(Some(&hangs)),
+        reported(Some(&hangs)),
         [
             "Applied False AnswerOverdue 5",
             "Drifted False InPlace 5",
             "Healthy False AnswerOverdue 5",
             "KernelSettings True Written 5"
         ],
-        "what it said of the batch before does not count"
+        "its answer to an earlier batch does not count"
     );
     let unreadable = Acked {
         undecodable: vec!["head/shop/cart".into()],
@@ -127,9 +127,9 @@ fn each_state_of_an_agent_has_its_reason() {
     assert_eq!(of(differs)[2], "Healthy False NotInKernel 5");
 }
 
-/// What an agent tells of drift, and how people read it.
+/// Drift reported by an agent, and its presentation.
 #[test]
-fn drift_is_told_by_kind_and_whether_it_stands() {
+fn drift_is_reported_by_kind_and_whether_it_persists() {
     let of = |drift: &[(&str, u64, u64, u64)]| {
         let each = |(kind, found, repaired, standing): &(&str, u64, u64, u64)| Drift {
             kind: (*kind).into(),
@@ -176,16 +176,20 @@ fn a_port_that_the_agent_cannot_listen_on_makes_the_node_unhealthy_and_is_named(
         closed_ports: vec![port.to_owned()].into(),
         ..delivery(applied())
     };
-    let told = status(Some(&closed), at(5), &Previous::default());
-    let lines = conditions(&told);
+    let reported = status(Some(&closed), at(5), &Previous::default());
+    let lines = conditions(&reported);
     assert_eq!(
         (&*lines[0], &*lines[2]),
         ("Applied True Applied 5", "Healthy False PortsClosed 5")
     );
-    assert_eq!(told.failures, [port]);
-    let words = &told.conditions[2].message;
+    assert_eq!(reported.failures, [port]);
+    let words = &reported.conditions[2].message;
     assert!(words.contains(port), "{words}");
-    let open = status(Some(&delivery(applied())), at(9), &Previous::read(&told));
+    let open = status(
+        Some(&delivery(applied())),
+        at(9),
+        &Previous::read(&reported),
+    );
     assert_eq!(conditions(&open)[2], "Healthy True Healthy 9");
     assert!(open.failures.is_empty());
 }

@@ -1,4 +1,4 @@
-//! A controller's publisher, an API server, and what happens around them.
+//! A controller's publisher, an API server, and changes around them.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use portolan_controller::board::{Acked, Board};
 use portolan_controller::known::Shared;
-use portolan_controller::object::ObjectId;
 use portolan_controller::publish::{Notes, Publisher};
 use portolan_plan::PlanHash;
+use portolan_planner::model::ObjectId;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -16,17 +16,17 @@ use tokio::time::Instant;
 use crate::cluster::{take_in, take_out};
 use crate::server::Server;
 
-/// So many seconds after the beginning, on the wall.
+/// Wall-clock time, `seconds` after the start.
 pub(crate) fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
 }
 
 thread_local! {
-    /// When the wall showed the beginning; each test has a thread of its own.
+    /// Wall-clock time of the start; each test has its own thread.
     static BEGINNING: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// What the wall shows: it goes with the paused clock.
+/// The current wall-clock time, which follows the paused clock.
 pub(crate) fn wall() -> SystemTime {
     let now = Instant::now();
     let beginning = BEGINNING.get().unwrap_or(now);
@@ -43,7 +43,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A publisher of an empty cluster that was told nothing.
+    /// A publisher of an empty cluster, without updates.
     pub(crate) fn new() -> Self {
         Self::with(Server::new(), Shared::default())
     }
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// A publisher that has written everything about a cluster once.
+    /// A publisher that has written all objects of a cluster once.
     pub(crate) async fn of(yaml: &str) -> Self {
         let world = Self::new();
         world.change(yaml);
@@ -71,19 +71,19 @@ impl World {
         world
     }
 
-    /// Objects appear or change.
+    /// Creates or changes objects.
     pub(crate) fn change(&self, yaml: &str) {
         let update = take_in(&self.shared, yaml);
         self.notes.changed(&update);
     }
 
-    /// Objects go.
+    /// Removes objects.
     pub(crate) fn remove(&self, ids: impl IntoIterator<Item = ObjectId>) {
         let update = take_out(&self.shared, ids);
         self.notes.changed(&update);
     }
 
-    /// The program ends and another one reads the same cluster.
+    /// Restarts the program with the same cluster.
     pub(crate) async fn restart(self) -> Self {
         self.task.abort();
         drop(self.task.await);
@@ -112,13 +112,13 @@ impl World {
         world
     }
 
-    /// Seconds pass; what is due in them is done.
+    /// Advances the clock and runs everything that becomes due.
     pub(crate) async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         assert!(!self.task.is_finished(), "the publisher ended");
     }
 
-    /// The agent of a node connects, and has what it was sent.
+    /// The agent of a node connects and has received its plan.
     pub(crate) fn agent(&self, node: &str) -> SystemTime {
         let now = wall();
         self.board.connected(node, "0.1.0", None, now);
@@ -126,12 +126,12 @@ impl World {
         now
     }
 
-    /// A plan in the store.
+    /// A stored plan.
     pub(crate) fn plan(&self, node: &str) -> Value {
         self.server.get("proxyplans", node).unwrap()
     }
 
-    /// Conditions of a plan in the store, as `Applied=True`.
+    /// Conditions of a stored plan, as `Applied=True`.
     pub(crate) fn conditions(&self, node: &str) -> Vec<String> {
         let plan = self.plan(node);
         let conditions = plan["status"]["conditions"].as_array();
@@ -144,7 +144,7 @@ impl World {
     }
 }
 
-/// An answer of an agent that has what it was sent.
+/// An answer of an agent that has received its plan.
 pub(crate) fn applied() -> Acked {
     Acked {
         applied: Some(PlanHash(1)),

@@ -1,10 +1,10 @@
-//! When what is written.
+//! The times of writes.
 
 use std::collections::BTreeMap;
 
 use portolan_controller::board::Acked;
-use portolan_controller::object::ObjectId;
 use portolan_crds::limit;
+use portolan_planner::model::ObjectId;
 use portolan_planner::model::SliceId;
 use serde_json::json;
 
@@ -151,8 +151,8 @@ async fn the_plan_of_a_node_goes_and_comes_with_it() {
     );
 }
 
-/// Thirty seconds of a plan do not hold up the deletion of its node, and what was under way ends in
-/// the right order.
+/// A plan waiting thirty seconds does not delay the deletion of its node, and writes in flight end in the right
+/// order.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_comes_and_goes_leaves_the_last_word() {
     let world = World::of(&shop()).await;
@@ -216,7 +216,7 @@ async fn conditions_are_written_at_once_and_the_rest_every_five_minutes() {
         Some(&"node-a/status")
     );
     world.pass(10).await;
-    // A batch that goes well is nothing to write about.
+    // A successful batch causes no write.
     world.board.acked("node-a", applied(), wall());
     world.pass(10).await;
     assert_eq!(plans(&world.server.take_writes()), Vec::<&str>::new());
@@ -250,7 +250,7 @@ async fn an_agent_that_goes_is_unknown_after_a_minute_unless_another_controller_
     world.board.gone("node-b", b, wall());
     world.pass(30).await;
     assert_eq!(world.conditions("node-a")[0], "Applied=True");
-    // Another controller has the stream of node-b now and says so.
+    // Another controller now has the stream of node-b and reports it.
     let heartbeat = jiff::Timestamp::try_from(wall()).unwrap();
     world.server.edit("proxyplans", "node-b", |object| {
         object["status"]["heartbeatTime"] = json!(heartbeat.to_string());

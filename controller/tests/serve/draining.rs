@@ -1,4 +1,4 @@
-//! What agents tell of what they drain, and what they hear of it.
+//! Draining addresses reported by agents, and the notifications about them.
 
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
@@ -17,7 +17,7 @@ impl Agent {
         self.answers.send(status).await.unwrap();
     }
 
-    /// What it is told next of what it drains; batches on the way are answered.
+    /// The next notification about drained addresses; batches received meanwhile are answered.
     async fn gone(&mut self) -> Vec<Vec<u8>> {
         loop {
             match self.message().await.unwrap() {
@@ -30,17 +30,16 @@ impl Agent {
     }
 }
 
-/// A slice whose endpoint serves nobody.
+/// A slice whose endpoint is not served.
 fn slice(address: &str, node: &str) -> String {
     format!(
         "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {{name: s0-x, namespace: shop, labels: {{kubernetes.io/service-name: s0}}}}\naddressType: IPv4\nports: [{{name: '', port: 8080, protocol: TCP}}]\nendpoints: [{{addresses: [{address}], nodeName: {node}, conditions: {{ready: false, serving: false, terminating: true}}}}]\n"
     )
 }
 
-/// S-115: an agent hears which of its draining backends are nowhere any more, and again when one comes
-/// back.
+/// S-115: an agent is notified which of its draining backends have left the cluster, and again when one comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_is_told_what_it_drains_that_left_the_cluster() {
+async fn an_agent_is_notified_of_drained_addresses_that_left_the_cluster() {
     let mut controller = Controller::silent().await;
     let there = format!("{NODE}{}", slice("10.244.1.5", "node-a"));
     controller.publish(&there, 1);
@@ -53,7 +52,7 @@ async fn an_agent_is_told_what_it_drains_that_left_the_cluster() {
     assert_eq!(agent.gone().await, [nine]);
     controller.publish(NODE, 1);
     assert_eq!(agent.gone().await, [five, nine]);
-    // One that is said to run on a node that is not there is gone as well.
+    // An endpoint on a nonexistent node has left the cluster as well.
     controller.publish(&format!("{NODE}{}", slice("10.244.9.9", "node-z")), 1);
     controller.publish(&there, 1);
     assert_eq!(agent.gone().await, [nine]);
@@ -65,14 +64,14 @@ async fn an_agent_is_told_what_it_drains_that_left_the_cluster() {
     assert!(status.message().contains("status.draining"), "{status:?}");
 }
 
-/// S-117: an agent remembers what it heard of what it drains. What came back while it heard nothing must
-/// not run into its deadline.
+/// S-117: an agent remembers earlier notifications. A backend that came back while it was disconnected must not be
+/// dropped at its deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_comes_back_hears_that_nothing_is_gone_any_more() {
     let mut controller = Controller::silent().await;
     let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let five = [10, 244, 1, 5];
-    // Before anything is known nothing is said; afterwards it is, though nothing is gone.
+    // Nothing is sent before the plans are known; afterwards a notification is sent, even if it is empty.
     agent.drains(&[&five]).await;
     controller.publish(&format!("{NODE}{}", slice("10.244.1.5", "node-a")), 1);
     assert_eq!(agent.gone().await, [[0_u8; 0]; 0]);

@@ -1,4 +1,4 @@
-//! What agents tell of drift.
+//! Drift reported by agents.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use portolan_proto::{WIRE_VERSION, wire};
 
 use super::{Agent, Controller, LIMIT, message};
 
-/// It is on the board, by kind, also while an answer to a batch is expected.
+/// The board has it by kind, also while an answer to a batch is expected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_agent_tells_of_drift_is_on_the_board() {
     let controller = Controller::start(1).await;
@@ -20,7 +20,7 @@ async fn what_an_agent_tells_of_drift_is_on_the_board() {
             .get("node-a")
             .and_then(|known| known.drifted)
     };
-    assert_eq!(on_board(), None, "it has not told");
+    assert_eq!(on_board(), None, "no report yet");
     for (standing, answers) in [(2, true), (0, false)] {
         let drift = wire::Drift {
             kind: "real server".into(),

@@ -1,5 +1,5 @@
-//! Whatever agents say, the controller does not panic, ends what is no stream with words, and serves the
-//! others as before.
+//! For arbitrary messages of agents, the controller does not panic, ends invalid streams with a reason, and serves
+//! the other agents as before.
 
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
@@ -15,13 +15,13 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{Agent, Controller, LIMIT, NODE};
 
-/// How many streams are tried; `PORTOLAN_FUZZ_CASES` names another number.
+/// Number of streams; `PORTOLAN_FUZZ_CASES` overrides it.
 fn cases() -> Option<usize> {
     let named = std::env::var("PORTOLAN_FUZZ_CASES").ok();
     named.and_then(|cases| cases.parse().ok())
 }
 
-/// So many are open at once, as those of many nodes are.
+/// Number of concurrent streams, as from many nodes.
 const AT_ONCE: usize = 64;
 
 fn hash() -> impl Strategy<Value = Vec<u8>> {
@@ -30,7 +30,7 @@ fn hash() -> impl Strategy<Value = Vec<u8>> {
 
 fn watermark() -> impl Strategy<Value = wire::Watermark> {
     let kind = ("(Node|Service|Pod|)", any::<u64>(), any::<u64>());
-    // One that is ahead waits for a list, which manifests do not give.
+    // An agent that is ahead waits for a list, which manifests do not provide.
     let kind = kind.prop_map(|(kind, newest, sum)| wire::KindWatermark { kind, newest, sum });
     vec(kind, 0..3).prop_map(|kinds| wire::Watermark { kinds })
 }
@@ -52,7 +52,7 @@ fn hello() -> impl Strategy<Value = wire::Hello> {
     )
 }
 
-/// Times that no agent measures.
+/// Durations that no agent measures.
 fn timing(many: u64) -> wire::Timing {
     let step = wire::Step {
         name: "diff".into(),
@@ -135,19 +135,19 @@ fn stream() -> impl Strategy<Value = Vec<wire::AgentMessage>> {
     })
 }
 
-/// Says all of it, and reads until the controller has had enough or half a dozen messages came.
+/// Sends all messages, and reads until the controller ends the stream or has sent half a dozen messages.
 async fn talk(mut client: PlanStreamClient<Channel>, messages: Vec<wire::AgentMessage>) {
     let (says, outgoing) = mpsc::channel(messages.len());
     for message in messages {
         says.try_send(message).unwrap();
     }
-    // The stream is open as long as somebody could say more.
+    // The stream stays open as long as this sender exists.
     let Ok(answer) = client.watch(ReceiverStream::new(outgoing)).await else {
         return;
     };
     let mut answers = answer.into_inner();
     for _ in 0..6 {
-        // A stream on which nothing more is due says nothing.
+        // A stream without pending messages is silent.
         let next = tokio::time::timeout(std::time::Duration::from_millis(20), answers.message());
         match next.await {
             Ok(Ok(Some(_))) => {}
@@ -170,7 +170,7 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
     let first = witness.batch().await;
     witness.ack(first.number, false).await;
 
-    // The same ones in every run of the tests, others when somebody asks for more.
+    // The same seed in every run, unless another number of cases is requested.
     let mut runner = match cases() {
         None => TestRunner::deterministic(),
         Some(_) => TestRunner::default(),
@@ -188,7 +188,7 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
     }
 
     let left = async {
-        // Those that were let go end when their connection notices.
+        // Dropped streams end when their connection notices.
         while controller.board.connected_agents() > 1 {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
@@ -198,7 +198,7 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
     tokio::time::timeout(LIMIT, left)
         .await
         .expect("all streams end");
-    // Who was there before is still served, and who comes is.
+    // Earlier agents are still served, and new ones too.
     controller.publish(NODE, 2);
     let second = witness.batch().await;
     assert!(!second.snapshot && second.hash != first.hash, "{second:?}");

@@ -1,4 +1,4 @@
-//! An agent that is connected, and does not answer.
+//! A connected agent that does not answer.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use portolan_proto::WIRE_VERSION;
 
 use super::{Agent, Controller, LIMIT};
 
-/// A thread that hangs in the kernel keeps its agent from answering, and nothing else does: the board says
-/// so, until an answer comes.
+/// A thread stuck in the kernel keeps its agent from answering, but has no other effect: the board reports it until
+/// an answer arrives.
 #[tokio::test]
-async fn an_answer_that_does_not_come_is_told() {
+async fn a_missing_answer_is_reported() {
     let controller = Controller::start(1).await;
     let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let batch = agent.batch().await;

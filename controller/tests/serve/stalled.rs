@@ -1,4 +1,4 @@
-//! An agent that does not take what it is sent.
+//! An agent that does not read.
 
 use portolan_controller::metrics::{Format, Metrics};
 use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, wire};
@@ -6,7 +6,7 @@ use tonic::transport::Endpoint;
 
 use super::{Agent, Controller, NODE};
 
-/// One that takes no message. Its library would take some millions of bytes in its place.
+/// It reads no message. A gRPC client would read some megabytes on its behalf.
 async fn stalled(controller: &Controller, node: &str) -> Agent {
     let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
     let hello = wire::Hello {
@@ -17,7 +17,7 @@ async fn stalled(controller: &Controller, node: &str) -> Agent {
     Agent::say_at(endpoint.initial_stream_window_size(1 << 16), hello).await
 }
 
-/// The most bytes that ever waited for one agent.
+/// Maximum number of bytes that waited for one agent.
 fn most_waited(controller: &Controller) -> usize {
     let (board, store) = (controller.board.clone(), controller.store.clone());
     let metrics = Metrics::new(&controller.counters, board, store);
@@ -27,9 +27,9 @@ fn most_waited(controller: &Controller) -> usize {
     lines.next().unwrap().parse().unwrap()
 }
 
-/// I-9: an agent that does not read costs a little memory, and nobody else's time.
+/// I-9: an agent that does not read costs little memory, and delays no other agent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_does_not_read_holds_nobody_up() {
+async fn an_agent_that_does_not_read_delays_no_other() {
     let mut controller = Controller::start(4_000).await;
     let stalled = stalled(&controller, "node-a").await;
     for services in [4_001, 4_002] {

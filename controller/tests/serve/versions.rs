@@ -1,4 +1,4 @@
-//! Agents of other releases, and agents that come back to another controller.
+//! Agents of other releases, and agents that reconnect to another controller.
 
 use super::*;
 
@@ -33,7 +33,7 @@ async fn who_comes_back_to_another_controller_is_sent_what_differs() {
     let same = Agent::say(&before, hello.clone()).await.batch().await;
     assert!(
         !same.snapshot && same.upserts.is_empty(),
-        "it has all of it"
+        "the agent is up to date"
     );
     let after = Controller::start(101).await;
     let batch = Agent::say(&after, hello.clone()).await.batch().await;
@@ -43,9 +43,9 @@ async fn who_comes_back_to_another_controller_is_sent_what_differs() {
         bucket_hashes: vec![0; 17],
         ..hello
     };
-    let told = Agent::say(&after, damaged).await.end().await;
+    let status = Agent::say(&after, damaged).await.end().await;
     assert_eq!(
-        told.message(),
+        status.message(),
         "hello.bucket_hashes: 17 bytes are not 256 hashes"
     );
 }

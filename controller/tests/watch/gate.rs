@@ -1,4 +1,4 @@
-//! What the engine makes of what watches saw.
+//! The engine's handling of watch events.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,9 +6,9 @@ use std::time::Instant;
 use portolan_controller::engine::{ClusterSource, Engine};
 use portolan_controller::known::Shared;
 use portolan_controller::manifests::FileContents;
-use portolan_controller::object::{Found, ObjectId};
 use portolan_controller::store::Store;
-use portolan_controller::watch::{Kind, Seen};
+use portolan_controller::watch::{Answer, Mark, ObjectUpdate};
+use portolan_planner::model::{Kind, Object, ObjectId};
 
 struct Controller {
     source: ClusterSource,
@@ -28,12 +28,12 @@ impl Controller {
         }
     }
 
-    fn sees(&mut self, seen: impl IntoIterator<Item = Seen>) {
+    fn receives(&mut self, answers: impl IntoIterator<Item = Answer>) {
         self.source
-            .take_in(seen.into_iter().collect(), Instant::now());
+            .take_in(answers.into_iter().collect(), Instant::now());
     }
 
-    /// Whether agents are told anything.
+    /// Whether agents get a plan.
     fn has_published(&self) -> bool {
         self.store.plan("node-a").is_some()
     }
@@ -49,17 +49,17 @@ impl Controller {
     }
 }
 
-fn found(yaml: &str) -> Found {
+fn found(yaml: &str) -> Object {
     let contents = FileContents::read("test", yaml);
     assert!(contents.left_out.is_empty(), "{:?}", contents.problems);
     (*contents.objects[0].1).clone()
 }
 
-fn node() -> Found {
+fn node() -> Object {
     found("{apiVersion: v1, kind: Node, metadata: {name: node-a}}")
 }
 
-fn service(name: &str) -> Found {
+fn service(name: &str) -> Object {
     found(&format!(
         "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, \
          spec: {{clusterIP: 10.96.0.{}, ports: [{{port: 80}}]}}}}",
@@ -67,16 +67,41 @@ fn service(name: &str) -> Found {
     ))
 }
 
-fn all(kind: Kind, objects: Vec<Found>) -> Seen {
-    Seen::All {
+fn answer(kind: Kind, update: ObjectUpdate) -> Answer {
+    Answer {
         kind,
-        objects,
-        unreadable: Vec::new(),
+        update: Some(update),
+        mark: Mark::default(),
+        arrival: None,
     }
 }
 
-/// Everything, with these Services.
-fn everything(services: Vec<Found>) -> Vec<Seen> {
+fn all(kind: Kind, objects: Vec<Object>) -> Answer {
+    list(kind, objects, Vec::new())
+}
+
+fn list(kind: Kind, objects: Vec<Object>, unreadable: Vec<(ObjectId, String)>) -> Answer {
+    let update = ObjectUpdate::All {
+        objects,
+        unreadable,
+    };
+    answer(kind, update)
+}
+
+fn present(object: Object) -> Answer {
+    answer(object.id().kind(), ObjectUpdate::Present(Box::new(object)))
+}
+
+fn unreadable(id: ObjectId, problem: &str) -> Answer {
+    answer(id.kind(), ObjectUpdate::Unreadable(id, problem.into()))
+}
+
+fn deleted(id: ObjectId) -> Answer {
+    answer(id.kind(), ObjectUpdate::Deleted(id))
+}
+
+/// All kinds, with these Services.
+fn everything(services: Vec<Object>) -> Vec<Answer> {
     vec![
         all(Kind::Node, vec![node()]),
         all(Kind::Service, services),
@@ -93,10 +118,10 @@ fn nothing_is_streamed_before_every_kind_was_listed_once() {
         let mut controller = Controller::new();
         let mut lists = everything(vec![service("a")]);
         let list = lists.remove(last);
-        controller.sees(lists);
-        controller.sees([Seen::Present(Box::new(service("ab")))]);
+        controller.receives(lists);
+        controller.receives([present(service("ab"))]);
         assert!(!controller.has_published(), "all but {list:?}");
-        controller.sees([list.clone()]);
+        controller.receives([list.clone()]);
         assert!(controller.has_published(), "after {list:?}");
     }
 }
@@ -106,24 +131,24 @@ fn what_waits_for_a_kind_that_is_missing_is_bounded_by_the_objects_there_are() {
     let mut controller = Controller::new();
     let mut lists = everything(vec![service("a")]);
     let last = lists.remove(0);
-    controller.sees(lists);
+    controller.receives(lists);
     for _ in 0..3 {
-        controller.sees((0..5000).map(|_| Seen::Present(Box::new(service("ab")))));
+        controller.receives((0..5000).map(|_| present(service("ab"))));
     }
-    controller.sees([Seen::Gone(service("a").id())]);
+    controller.receives([deleted(service("a").id())]);
     assert!(
         controller.source.waiting() < 6000,
         "{}",
         controller.source.waiting()
     );
-    controller.sees([last]);
+    controller.receives([last]);
     assert_eq!(controller.services(), ["shop/ab"]);
 }
 
 #[test]
 fn a_list_replaces_what_was_known_and_keeps_the_last_form_of_what_cannot_be_read() {
     let mut controller = Controller::new();
-    controller.sees(everything(vec![
+    controller.receives(everything(vec![
         service("a"),
         service("ab"),
         service("abc"),
@@ -131,14 +156,14 @@ fn a_list_replaces_what_was_known_and_keeps_the_last_form_of_what_cannot_be_read
     assert_eq!(controller.services(), ["shop/a", "shop/ab", "shop/abc"]);
     // S-191, S-183, I-10.
     let broken = service("ab").id();
-    controller.sees([Seen::All {
-        kind: Kind::Service,
-        objects: vec![service("a")],
-        unreadable: vec![(broken.clone(), "spec.ports[0].port: no".into())],
-    }]);
+    controller.receives([list(
+        Kind::Service,
+        vec![service("a")],
+        vec![(broken.clone(), "spec.ports[0].port: no".into())],
+    )]);
     assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
     assert!(controller.known.read().left_out.contains_key(&broken));
-    controller.sees([Seen::Gone(broken)]);
+    controller.receives([deleted(broken)]);
     assert_eq!(controller.services(), ["shop/a"]);
     assert!(controller.known.read().left_out.is_empty());
 }
@@ -146,39 +171,38 @@ fn a_list_replaces_what_was_known_and_keeps_the_last_form_of_what_cannot_be_read
 #[test]
 fn an_object_that_became_unreadable_stays_planned_until_it_can_be_read_or_is_gone() {
     let mut controller = Controller::new();
-    controller.sees(everything(vec![service("a")]));
+    controller.receives(everything(vec![service("a")]));
     let id = service("a").id();
-    controller.sees([Seen::Unreadable(id.clone(), "spec: no".into())]);
+    controller.receives([unreadable(id.clone(), "spec: no")]);
     assert_eq!(controller.services(), ["shop/a"]);
     assert_eq!(controller.known.read().left_out[&id], "spec: no");
-    controller.sees([Seen::Present(Box::new(service("a")))]);
+    controller.receives([present(service("a"))]);
     assert!(controller.known.read().left_out.is_empty());
 }
 
 #[test]
 fn the_last_readable_form_counts_also_when_it_came_in_the_same_batch_or_had_to_wait() {
     let broken = || service("ab").id();
-    let unreadable = |objects| Seen::All {
-        kind: Kind::Service,
-        objects,
-        unreadable: vec![(broken(), "spec.ports[0].port: no".into())],
+    let lacking = |objects| {
+        let problem = "spec.ports[0].port: no".into();
+        list(Kind::Service, objects, vec![(broken(), problem)])
     };
-    // I-10, S-183: seen, then unreadable in the list that follows, all before anything is planned.
+    // I-10, S-183: an object is read, then unreadable in the following list, all before the first plan.
     let mut controller = Controller::new();
     let mut lists = everything(vec![service("a"), service("ab")]);
-    lists.push(unreadable(vec![service("a")]));
-    controller.sees(lists);
+    lists.push(lacking(vec![service("a")]));
+    controller.receives(lists);
     assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
-    // The same while a kind is missing for so long that what waits is compacted.
+    // The same if a kind is missing until the waiting events are compacted.
     let mut controller = Controller::new();
     let mut lists = everything(vec![service("a"), service("ab")]);
     let last = lists.remove(0);
-    lists.push(unreadable(vec![service("a")]));
-    lists.push(Seen::Unreadable(service("a").id(), "spec: no".into()));
-    controller.sees(lists);
-    controller.sees((0..5000).map(|_| Seen::Present(Box::new(service("abc")))));
+    lists.push(lacking(vec![service("a")]));
+    lists.push(unreadable(service("a").id(), "spec: no"));
+    controller.receives(lists);
+    controller.receives((0..5000).map(|_| present(service("abc"))));
     assert!(controller.source.waiting() < 20, "it was compacted");
-    controller.sees([last]);
+    controller.receives([last]);
     assert_eq!(controller.services(), ["shop/a", "shop/ab", "shop/abc"]);
     let known = controller.known.read();
     assert_eq!(known.left_out.len(), 2, "{:?}", known.left_out);
@@ -189,27 +213,24 @@ fn settings_that_cannot_be_read_at_the_start_are_waited_for() {
     let mut controller = Controller::new();
     let settings = ObjectId::ProxyConfig("default".into());
     let mut lists = everything(vec![service("a")]);
-    lists[4] = Seen::All {
-        kind: Kind::ProxyConfig,
-        objects: Vec::new(),
-        unreadable: vec![(settings.clone(), "spec.settings.scheduler: no".into())],
-    };
-    controller.sees(lists);
+    lists[4] = list(
+        Kind::ProxyConfig,
+        Vec::new(),
+        vec![(settings.clone(), "spec.settings.scheduler: no".into())],
+    );
+    controller.receives(lists);
     assert!(!controller.has_published());
     let yaml = "{apiVersion: proxy.portolan.dev/v1alpha1, kind: ProxyConfig, metadata: {name: default}, spec: {}}";
-    controller.sees([Seen::Present(Box::new(found(yaml)))]);
+    controller.receives([present(found(yaml))]);
     assert!(controller.has_published());
-    // Once plans are out, broken settings change nothing.
-    controller.sees([Seen::Unreadable(
-        settings,
-        "spec.settings.scheduler: no".into(),
-    )]);
-    controller.sees([Seen::Present(Box::new(service("ab")))]);
+    // After the first plan, broken settings change nothing.
+    controller.receives([unreadable(settings, "spec.settings.scheduler: no")]);
+    controller.receives([present(service("ab"))]);
     assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
 }
 
-/// A ProxyConfig by which endpoints are held, with these annotations.
-fn holding(annotations: &str) -> Found {
+/// A ProxyConfig with held endpoints and these annotations.
+fn holding(annotations: &str) -> Object {
     found(&format!(
         "{{apiVersion: proxy.portolan.dev/v1alpha1, kind: ProxyConfig, metadata: {{name: default, annotations: {{{annotations}}}}}, \
          spec: {{guard: {{mode: Hold, releaseAfter: 900000h}}}}, \
@@ -221,25 +242,24 @@ fn holding(annotations: &str) -> Found {
 #[test]
 fn who_does_not_know_what_is_held_publishes_nothing_before_it_is_over() {
     let approved = holding("proxy.portolan.dev/approve: loss-1");
-    let gone = Seen::Gone(approved.id());
-    let present = Seen::Present(Box::new(approved));
-    for end in [present, gone] {
+    let gone = deleted(approved.id());
+    for end in [present(approved), gone] {
         let mut controller = Controller::new();
         let mut lists = everything(vec![service("a")]);
         lists.pop();
-        controller.sees(lists);
-        controller.sees([all(Kind::ProxyConfig, vec![holding("")])]);
-        controller.sees([Seen::Present(Box::new(service("ab")))]);
+        controller.receives(lists);
+        controller.receives([all(Kind::ProxyConfig, vec![holding("")])]);
+        controller.receives([present(service("ab"))]);
         assert!(!controller.has_published());
         let other = holding("proxy.portolan.dev/approve: loss-0");
-        controller.sees([Seen::Present(Box::new(other))]);
+        controller.receives([present(other)]);
         assert!(!controller.has_published(), "another one was approved");
-        controller.sees([end]);
+        controller.receives([end]);
         assert!(controller.has_published());
         assert_eq!(controller.services(), ["shop/a", "shop/ab"]);
-        // From now on it sees by itself what vanishes.
-        controller.sees([Seen::Present(Box::new(holding("")))]);
-        controller.sees([Seen::Gone(service("a").id())]);
+        // From now on it detects losses itself.
+        controller.receives([present(holding(""))]);
+        controller.receives([deleted(service("a").id())]);
         assert_eq!(controller.services(), ["shop/ab"]);
     }
 }

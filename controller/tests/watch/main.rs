@@ -1,4 +1,4 @@
-//! Watches against a server with faults. The clock is paused: pauses and time limits cost nothing.
+//! Watches with a faulty server. The clock is paused, so pauses and timeouts cost nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,101 +10,87 @@
 mod gate;
 mod server;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use portolan_controller::object::Found;
-use portolan_controller::watch::{self, Answer, Kind, Mark, Seen, Watches};
+use portolan_controller::watch::{self, Answer, Mark, ObjectUpdate, Watches};
+use portolan_planner::model::{Kind, Object};
 use serde_json::{Value, json};
 use server::{Reply, Server, end_of_list, event, node};
 use tokio::sync::mpsc::Receiver;
 
-/// Longer than any pause or limit of a watch.
+/// Longer than any pause or timeout of a watch.
 const LONG: Duration = Duration::from_secs(600);
 
-/// What watches see, one after the other.
-struct Sight {
-    answers: Receiver<Answer>,
-    seen: VecDeque<Seen>,
+/// The next event of any watch; `None` after their end.
+async fn next(answers: &mut Receiver<Answer>) -> Option<Answer> {
+    let answer = tokio::time::timeout(LONG, answers.recv()).await;
+    answer.expect("no answer in ten minutes")
 }
 
-impl Sight {
-    fn of(answers: Receiver<Answer>) -> Self {
-        let seen = VecDeque::new();
-        Self { answers, seen }
-    }
-
-    async fn next(&mut self) -> Option<Seen> {
-        while self.seen.is_empty() {
-            self.seen.extend(self.answers.recv().await?);
+/// The next update of any kind; `None` after the end of the watches.
+async fn next_update(answers: &mut Receiver<Answer>) -> Option<(Kind, ObjectUpdate)> {
+    loop {
+        let answer = next(answers).await?;
+        if let Some(update) = answer.update {
+            return Some((answer.kind, update));
         }
-        self.seen.pop_front()
     }
 }
 
-/// What the watch of Nodes sees.
+/// The events of the watch of Nodes.
 struct Nodes {
     watches: Watches,
-    seen: Sight,
+    answers: Receiver<Answer>,
+    /// The watermark of Nodes.
+    mark: Mark,
 }
 
 impl Nodes {
     fn of(server: &Server) -> Self {
         let (watches, answers) = watch::start(&server.client());
-        let seen = Sight::of(answers);
-        Self { watches, seen }
+        Self {
+            watches,
+            answers,
+            mark: Mark::default(),
+        }
     }
 
-    /// How far Nodes were read.
-    async fn mark(&mut self) -> Mark {
+    /// The next event about Nodes.
+    async fn answer(&mut self) -> Answer {
         loop {
-            let seen = tokio::time::timeout(LONG, self.seen.next()).await;
-            if let Some(Seen::Read(Kind::Node, mark)) = seen.expect("nothing came") {
-                return mark;
+            let answer = next(&mut self.answers).await.expect("the watches ended");
+            if answer.kind == Kind::Node {
+                self.mark = answer.mark;
+                return answer;
             }
         }
     }
 
-    /// The next thing seen of Nodes, in words.
+    /// The next update of Nodes, as text.
     async fn next(&mut self) -> String {
         loop {
-            let seen = tokio::time::timeout(LONG, self.seen.next()).await;
-            let words = match seen.expect("nothing came").expect("the watches ended") {
-                Seen::All {
-                    kind: Kind::Node,
+            return match self.answer().await.update {
+                None => continue,
+                Some(ObjectUpdate::All {
                     objects,
                     unreadable,
-                } => {
+                }) => {
                     let names: Vec<_> = objects.iter().map(words).collect();
                     let broken: Vec<_> =
                         unreadable.iter().map(|(id, _)| format!("!{id}")).collect();
                     format!("all: {}", [names, broken].concat().join(" "))
                 }
-                Seen::Present(found) if matches!(*found, Found::Node(_)) => words(&found),
-                Seen::Unreadable(id, problem) if Kind::of(&id) == Kind::Node => {
-                    format!("!{id}: {problem}")
-                }
-                Seen::Gone(id) if Kind::of(&id) == Kind::Node => format!("-{id}"),
-                _ => continue,
+                Some(ObjectUpdate::Present(object)) => words(&object),
+                Some(ObjectUpdate::Unreadable(id, problem)) => format!("!{id}: {problem}"),
+                Some(ObjectUpdate::Deleted(id)) => format!("-{id}"),
             };
-            return words;
         }
     }
 }
 
-/// What is seen next of objects.
-async fn objects(seen: &mut Sight) -> Option<Seen> {
-    loop {
-        match seen.next().await? {
-            Seen::Read(..) => {}
-            seen => return Some(seen),
-        }
-    }
-}
-
-fn words(found: &Found) -> String {
-    match found {
-        Found::Node(node) => format!("{}/{}", node.name, node.zone.as_deref().unwrap_or("-")),
+fn words(object: &Object) -> String {
+    match object {
+        Object::Node(node) => format!("{}/{}", node.name, node.zone.as_deref().unwrap_or("-")),
         other => other.id().to_string(),
     }
 }
@@ -133,37 +119,35 @@ async fn a_streamed_list_goes_on_with_the_changes() {
     assert_eq!(nodes.next().await, "-Node b");
     let asked = server.asked("nodes");
     assert_eq!(asked.len(), 1, "{asked:?}");
-    // Without a version the answer is a consistent read, not what a cache held once.
+    // A list without a resourceVersion is a consistent read, not a cached one.
     assert!(asked[0].ends_with("&resourceVersion="), "{}", asked[0]);
 }
 
-/// With an object that is planned before it is known how far it goes, an agent would have a plan that a controller
-/// which lags behind takes back.
+/// If an object were planned before its watermark is known, an agent could get a plan that a lagging controller would
+/// later revert.
 #[tokio::test(start_paused = true)]
-async fn whatever_is_seen_comes_with_how_far_it_goes() {
+async fn every_update_comes_with_how_far_its_kind_was_read() {
     let mut events = streamed(&[node("a", "3", "z1")], "7");
     events.push(event("MODIFIED", &node("a", "8", "z3")));
     events.push(event("DELETED", &node("a", "9", "z2")));
     let server = Server::default().answers("nodes", [Reply::Stays(events)]);
-    let (_watches, mut answers) = watch::start(&server.client());
+    let mut nodes = Nodes::of(&server);
     let mut newest = Vec::new();
-    while newest.len() < 3 {
-        let answer = tokio::time::timeout(LONG, answers.recv()).await;
-        let answer = answer.expect("nothing came").expect("the watches ended");
-        let [.., object, Seen::Read(kind, mark)] = &answer[..] else {
-            panic!("{answer:?} does not say how far it goes");
-        };
-        assert!(!matches!(object, Seen::Read(..) | Seen::Came { .. }));
-        if *kind == Kind::Node {
-            newest.push(mark.newest);
-        }
+    for _ in 0..3 {
+        let update = nodes.next().await;
+        newest.push((update, nodes.mark.newest));
     }
-    assert_eq!(newest, [7, 8, 9]);
+    let expected = [("all: a/z1", 7), ("a/z3", 8), ("-Node a", 9)];
+    assert_eq!(
+        newest,
+        expected.map(|(update, mark)| (update.to_owned(), mark))
+    );
 }
 
-/// A controller that an agent knows more than lists again; who was asked meanwhile goes on from there.
+/// If an agent has a newer plan, the controller lists the kind again; the watch then continues from the new
+/// list.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_asked_for_is_read_anew_and_tells_how_far_it_goes() {
+async fn a_requested_list_is_read_again_and_reports_its_watermark() {
     let server = Server::default().answers(
         "nodes",
         [
@@ -173,10 +157,10 @@ async fn a_list_that_is_asked_for_is_read_anew_and_tells_how_far_it_goes() {
     );
     let mut nodes = Nodes::of(&server);
     assert_eq!(nodes.next().await, "all: a/z1");
-    let first = nodes.mark().await;
+    let first = nodes.mark;
     nodes.watches.relist().ask(Kind::Node);
     assert_eq!(nodes.next().await, "all: a/z2");
-    let second = nodes.mark().await;
+    let second = nodes.mark;
     assert_eq!((first.newest, first.lists), (7, 1));
     assert_eq!((second.newest, second.lists), (15, 2));
     assert_ne!(first.sum, second.sum);
@@ -225,7 +209,7 @@ async fn a_server_that_ignores_the_wish_for_a_stream_is_read_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_listed_anew_replaces_what_was_known() {
+async fn a_new_list_replaces_the_known_objects() {
     let status = json!({
         "kind": "Status", "code": 410, "message": "too old resource version", "reason": "Expired",
     });
@@ -278,8 +262,8 @@ async fn a_silent_watch_is_opened_again_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_was_away_is_read_anew() {
-    // The store may have been restored to an older state meanwhile, so no version counts.
+async fn a_server_that_was_away_is_listed_again() {
+    // The store may have been restored to an older state meanwhile, so no resourceVersion is reused.
     let server = Server::default().answers(
         "nodes",
         [
@@ -362,20 +346,26 @@ async fn a_broken_object_is_named_and_stops_nothing() {
     let server = Server::default().answers("nodes", [Reply::Stays(events)]);
     let mut nodes = Nodes::of(&server);
     assert_eq!(nodes.next().await, "all: a/z1 !Node bad");
-    let told = nodes.next().await;
-    assert!(told.starts_with("!Node bad: spec.podCIDRs: "), "{told}");
+    let reported = nodes.next().await;
+    assert!(
+        reported.starts_with("!Node bad: spec.podCIDRs: "),
+        "{reported}"
+    );
     assert_eq!(nodes.next().await, "b/z1");
 }
 
 #[tokio::test(start_paused = true)]
 async fn headless_services_and_their_slices_are_not_asked_for() {
     let server = Server::default();
-    let (_watches, answers) = watch::start(&server.client());
-    let mut seen = Sight::of(answers);
+    let (_watches, mut answers) = watch::start(&server.client());
     for _ in Kind::ALL {
-        assert!(matches!(objects(&mut seen).await, Some(Seen::All { .. })));
+        let update = next_update(&mut answers).await;
+        assert!(
+            matches!(update, Some((_, ObjectUpdate::All { .. }))),
+            "{update:?}"
+        );
     }
-    // S-4, S-3: the selectors, as a URL spells them.
+    // S-4, S-3: the selectors, URL-encoded.
     let services = server.asked("services").concat();
     assert!(
         services.contains("fieldSelector=spec.clusterIP%21%3DNone"),
@@ -386,18 +376,17 @@ async fn headless_services_and_their_slices_are_not_asked_for() {
     assert!(slices.contains(headless), "{slices}");
 }
 
-/// However often it is asked, and at once when somebody wants to know.
+/// For any number of requests; a list starts at once if one is requested.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty() {
     let unknown = || Reply::Refusal(404, "the server could not find the requested resource");
     let server = Server::default().answers("servicecidrs", [unknown(), unknown(), unknown()]);
-    let (watches, answers) = watch::start(&server.client());
-    let mut seen = Sight::of(answers);
+    let (watches, mut answers) = watch::start(&server.client());
     let mut lists = Vec::new();
     while lists.len() < 3 {
-        let next = tokio::time::timeout(LONG, seen.next()).await;
-        if let Some(Seen::Read(Kind::ServiceCidr, mark)) = next.expect("it is asked for again") {
-            lists.push(mark.lists);
+        let answer = next(&mut answers).await.expect("the watches ended");
+        if answer.kind == Kind::ServiceCidr {
+            lists.push(answer.mark.lists);
             watches.relist().ask(Kind::ServiceCidr);
         }
     }
@@ -408,11 +397,10 @@ async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty
 async fn a_server_without_service_cidrs_has_none() {
     let unknown = Reply::Refusal(404, "the server could not find the requested resource");
     let server = Server::default().answers("servicecidrs", [unknown]);
-    let (_watches, answers) = watch::start(&server.client());
-    let mut seen = Sight::of(answers);
+    let (_watches, mut answers) = watch::start(&server.client());
     let mut kinds = Vec::new();
     for _ in Kind::ALL {
-        if let Some(Seen::All { kind, objects, .. }) = objects(&mut seen).await {
+        if let Some((kind, ObjectUpdate::All { objects, .. })) = next_update(&mut answers).await {
             assert!(objects.is_empty());
             kinds.push(kind);
         }

@@ -1,7 +1,6 @@
-//! An API server that says what a test tells it to: faults that a real one does not show on demand.
+//! A fake API server with faults that a real one does not show on demand.
 //!
-//! Like the real one it refuses what it does not know, ends its lists with a bookmark and keeps
-//! watches open.
+//! Like the real one it rejects unknown resources, ends its lists with a bookmark and keeps watches open.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -16,10 +15,10 @@ use hyper::body::Frame;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// What a request is answered with.
+/// The response to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// An error of the API.
+    /// An API error.
     Refusal(u16, &'static str),
     /// A page of a list.
     Page(Value),
@@ -27,7 +26,7 @@ pub(crate) enum Reply {
     Stays(Vec<String>),
     /// Events, after which the server ends the stream.
     Ends(Vec<String>),
-    /// Nothing, for ever.
+    /// No response.
     Nothing,
     /// The connection breaks.
     Broken,
@@ -43,8 +42,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// What the next requests for a resource (`nodes`, `services`, …) are answered with. After
-    /// that it has none of it, and stays open.
+    /// The next responses for a resource (`nodes`, `services`, …). Afterwards it is empty, and its watches stay open.
     pub(crate) fn answers(
         self,
         resource: &'static str,
@@ -121,7 +119,7 @@ async fn respond(reply: Reply) -> Result<Response<BoxBody<Bytes, Infallible>>, s
     Ok(Response::builder().status(status).body(body).unwrap())
 }
 
-/// The bookmark that ends a streamed list.
+/// The bookmark that ends a streaming list.
 pub(crate) fn end_of_list(version: &str) -> String {
     let mark = json!({"kind": "X", "apiVersion": "v1", "metadata": {
         "resourceVersion": version,
@@ -130,7 +128,7 @@ pub(crate) fn end_of_list(version: &str) -> String {
     event("BOOKMARK", &mark)
 }
 
-/// An event about an object, its fields in the order of the real server.
+/// An event about an object, with its fields in the order of the real server.
 pub(crate) fn event(what: &str, object: &Value) -> String {
     format!(r#"{{"type":"{what}","object":{object}}}"#)
 }

@@ -1,5 +1,4 @@
-//! Writes the definitions of the custom resources into the chart; with `--check` it only tells
-//! which of them are not as they would be written.
+//! Writes the CustomResourceDefinitions into the chart; with `--check` it only reports outdated files.
 //!
 //! Touches: `charts/portolan/charts/crds/crds` beside this crate, standard output and standard error.
 
@@ -9,7 +8,7 @@ use std::process::ExitCode;
 
 use portolan_crds::definitions;
 
-/// The folder that is written.
+/// The output folder.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/portolan/charts/crds/crds")
 }
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
         Ok(stale) => end(
             1,
             &format!(
-                "not as the types in crds/src say: {}; run `cargo run -p portolan-crds --bin crdgen`",
+                "outdated, differ from the types in crds/src: {}; run `cargo run -p portolan-crds --bin crdgen`",
                 stale.join(", ")
             ),
         ),
@@ -35,12 +34,12 @@ fn main() -> ExitCode {
 }
 
 fn end(code: u8, message: &str) -> ExitCode {
-    // With standard error closed there is nobody to tell.
+    // If standard error is closed, the message is lost.
     drop(writeln!(io::stderr().lock(), "{message}"));
     code.into()
 }
 
-/// Writes what differs; only names it when asked to check.
+/// Writes changed files and returns nothing; with `check`, only returns their names.
 fn run(folder: &Path, check: bool) -> io::Result<Vec<&'static str>> {
     let mut stale = Vec::new();
     for definition in definitions().map_err(io::Error::other)? {

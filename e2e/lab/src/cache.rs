@@ -1,4 +1,4 @@
-//! Folders of the lab outside the clone, and the one factor that makes all waits longer.
+//! Folders of the lab's cache, outside the clone, and the factor for all deadlines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::progress::say;
 
-/// A folder of the lab's cache, made if it is not there.
+/// A folder of the lab's cache, created if needed.
 ///
 /// # Errors
 /// Neither `XDG_CACHE_HOME` nor `HOME` is set, or the folder cannot be made.
@@ -20,14 +20,15 @@ pub fn folder(name: &str) -> Result<PathBuf> {
     };
     let root = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let Some(root) = root else {
-        bail!("neither XDG_CACHE_HOME nor HOME is set; one of them says where caches go");
+        bail!("neither XDG_CACHE_HOME nor HOME is set; set one of them for the location of caches");
     };
     let folder = root.join("portolan").join(name);
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     Ok(folder)
 }
 
-/// Locks a file of the cache; says `waiting` while another process has it. The lock lasts as long as the file.
+/// Locks a file of the cache; prints `waiting` while another process holds it. The lock lasts as long as the returned
+/// file.
 ///
 /// # Errors
 /// The cache cannot be written.
@@ -41,7 +42,7 @@ pub fn lock(path: &Path, waiting: &str) -> Result<fs::File> {
     Ok(file)
 }
 
-/// A folder for one run, named after this process; it lasts so that logs can be read afterwards.
+/// A folder for one run, named after this process; it is kept so that logs can be read afterwards.
 ///
 /// # Errors
 /// The cache folder cannot be written.
@@ -57,7 +58,7 @@ pub fn run_folder(purpose: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Removes all but the newest folders and those that `in_use`, given path and age, wants to stay.
+/// Removes all but the newest folders, except those for which `in_use`, given path and age, returns true.
 ///
 /// # Errors
 /// The folder cannot be read.
@@ -70,7 +71,7 @@ pub fn keep_newest(
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(reading)? {
         let entry = entry.with_context(reading)?;
-        // What vanishes meanwhile was removed by another run.
+        // Another run removed it meanwhile.
         if let Ok(time) = entry.metadata().and_then(|data| data.modified()) {
             found.push((time, entry.path()));
         }
@@ -93,7 +94,7 @@ fn is_alive(run: &Path) -> bool {
         .is_some_and(|pid| Path::new("/proc").join(pid).exists())
 }
 
-/// How much slower than expected this machine is; every deadline is multiplied with it.
+/// How much slower than expected this machine is; every deadline is multiplied by it.
 ///
 /// # Errors
 /// `PORTOLAN_SLOWNESS` is no positive number.
@@ -144,7 +145,7 @@ mod tests {
             "/c/guest-{}-17",
             std::process::id()
         ))));
-        // Process numbers end at 4,194,304.
+        // Process IDs end at 4,194,304.
         assert!(!is_alive(Path::new("/c/guest-9999999-17")));
         assert!(!is_alive(Path::new("/c/other")));
     }

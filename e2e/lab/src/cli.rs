@@ -31,35 +31,35 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the main job: two nodes, Services, clients, a change; then powers off
+    /// Shows the main task: two nodes, Services, clients, a change; then powers off
     Demo(Demo),
-    /// Runs all checks and tests that have changed since they passed, or some tiers of them
+    /// Runs all checks and tests whose inputs have changed since they passed, or some tiers of them
     Verify(Verify),
     /// Runs scenarios by name
     Scenarios(Scenarios),
-    /// Runs scenarios on kernels of other Debian releases, and prints one table
+    /// Runs scenarios on kernels of other Debian releases and prints a table
     Kernels(Kernels),
-    /// Measures what a part costs, beside the kernel's own limit, with programs built as shipped
+    /// Measures the cost of a part, compared with the kernel's own limit, with release builds
     #[command(subcommand)]
     Bench(Bench),
-    /// Runs scenarios of a real API server by name, on this machine
+    /// Runs scenarios with a real API server by name, on this machine
     Cluster(Cluster),
-    /// Stands up a real Kubernetes control plane on this machine; stays until Ctrl-C
+    /// Starts a real Kubernetes control plane on this machine; runs until Ctrl-C
     ControlPlane(ControlPlane),
     /// A cluster of emulated machines with real kubelets: `up`, `down`, and `test` with Kubernetes' own tests
     Real(Real),
-    /// Breaks the planner on purpose, one rule at a time, and demands that its tests notice
+    /// Breaks the planner on purpose, one rule at a time, and checks that its tests fail
     Mutate(Mutate),
-    /// Throws a million random messages, or so many, at decoders and at both ends of the stream
+    /// Feeds random messages, a million by default, to decoders and to both ends of the stream
     Fuzz(Fuzz),
-    /// Installs what is missing, builds our programs and prints where they are
+    /// Installs missing packages, builds the programs and prints their paths
     Build,
-    /// Makes the images of the controller and the agent, and looks at them; pushes nothing
+    /// Builds and checks the images of the controller and the agent; pushes nothing
     Image(Image),
     /// The emulated machine whose kernel has IPVS
     #[command(subcommand)]
     Guest(GuestCommand),
-    /// What `cargo verify` starts for each batch of units
+    /// Started by `cargo verify` for each batch of units
     #[command(name = verify::COMMAND, hide = true)]
     Unit(Unit),
 }
@@ -68,20 +68,20 @@ enum Command {
 struct Unit {
     #[command(flatten)]
     how: How,
-    /// TIER/NAME of each
+    /// Units, as TIER/NAME
     #[arg(required = true)]
     names: Vec<String>,
 }
 
 #[derive(Args)]
 struct How {
-    /// Runs the long forms too: every mutation, long soaks, more nodes
+    /// Run the long forms too: every mutation, long soaks, more nodes
     #[arg(long)]
     long: bool,
-    /// Repeats what chance decided in another run; by default it follows the clock
+    /// Seed of the random choices, to repeat another run; default: from the clock
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Which kernel is used where IPVS is needed
+    /// Kernel for units that need IPVS
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
 }
@@ -104,33 +104,32 @@ impl How {
 
 #[derive(Args)]
 struct Demo {
-    /// Leaves it running and says what to try; Ctrl-C ends it
+    /// Keep it running and print commands to try; Ctrl-C ends it
     #[arg(long, conflicts_with = "cluster")]
     keep: bool,
-    /// Feeds it from a real API server and changes it with kubectl
+    /// Use a real API server and change objects with kubectl
     #[arg(long)]
     cluster: bool,
-    /// Follows one change in a Jaeger of its own, to the kernels, and draws it; on a terminal Jaeger then
-    /// stays open on it until Ctrl-C
+    /// Trace one change to the kernels with Jaeger and draw it; on a terminal, Jaeger then stays open until Ctrl-C
     #[arg(long, requires = "cluster")]
     traces: bool,
-    /// Where the picture of that goes (SVG); by default into the lab's cache
+    /// Path of that picture (SVG); default: in the lab's cache
     #[arg(long, requires = "traces", value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// Which kernel is used
+    /// Kernel to use
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
 }
 
 #[derive(Args)]
 struct Verify {
-    /// Runs this tier only; may be repeated
+    /// Run only this tier; may be repeated
     #[arg(long = "tier", value_name = "NAME")]
     tiers: Vec<String>,
-    /// Runs everything again, also what has passed before and has not changed since
+    /// Run everything, also what has passed and has not changed since
     #[arg(long)]
     fresh: bool,
-    /// Runs nothing: prints what would be run, and how long that took the last time
+    /// Run nothing: print what would run, and its last duration
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -139,109 +138,108 @@ struct Verify {
 
 #[derive(Args)]
 struct Scenarios {
-    /// Which kernel is used
+    /// Kernel to use
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
-    /// Names, or --all, as `portolan-scenarios run` takes them
+    /// Names, or --all, as for `portolan-scenarios run`
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct Kernels {
-    /// A kernel by the first two numbers of its version; may be repeated; by default all that are known
+    /// Kernel, by the first two numbers of its version; may be repeated; default: all known ones
     #[arg(long, value_name = "VERSION", value_parser = kernels::known())]
     kernel: Vec<String>,
-    /// Names of scenarios; by default packet-path, bare, drift and draining
+    /// Names of scenarios; default: packet-path, bare, drift and draining
     scenarios: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum Bench {
-    /// The node agent: programming a whole plan, one change, a restart, memory
+    /// The node agent: applying a whole plan, one change, a restart, memory
     Node(BenchNode),
     /// The stream: agents of thousands of nodes, one change, many changes, another controller
     Stream(BenchStream),
-    /// Traces: cold sync and a change with none, with one change in a hundred, with each
+    /// Traces: cold sync and a change without traces, with one trace per hundred changes, with a trace of each change
     Traces(BenchTraces),
 }
 
 #[derive(Args)]
 struct BenchNode {
-    /// Which kernel is used
+    /// Kernel to use
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
-    /// --services N, --endpoints M, --runs R, -o json, as `portolan-scenarios bench node` takes them
+    /// --services N, --endpoints M, --runs R, -o json, as for `portolan-scenarios bench node`
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct BenchStream {
-    /// --agents N, --services N, --endpoints N, --churn S, --insecure, -o json, as `portolan-scenarios bench
-    /// stream` takes them
+    /// --agents N, --services N, --endpoints N, --churn S, --insecure, -o json, as for `portolan-scenarios bench
+    /// stream`
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct BenchTraces {
-    /// --agents N, --services N, --endpoints N, --rounds R, -o json, as `portolan-scenarios bench traces`
-    /// takes them
+    /// --agents N, --services N, --endpoints N, --rounds R, -o json, as for `portolan-scenarios bench traces`
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct Cluster {
-    /// Which Kubernetes the control plane is of
+    /// Kubernetes version of the control plane
     #[arg(long, value_enum, default_value_t = Release::Usual)]
     kubernetes: Release,
-    /// Names, or --all, as `portolan-scenarios cluster` takes them
+    /// Names, or --all, as for `portolan-scenarios cluster`
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct Real {
-    /// `prepare`, or `up`, `down` or `test` and their options, as `portolan-scenarios real` takes them
+    /// `prepare`, or `up`, `down` or `test` with their options, as for `portolan-scenarios real`
     #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct Mutate {
-    /// Only mutations with this in their name, whatever its case
+    /// Only mutations with this text in their name, case-insensitive
     #[arg(long, value_name = "NAME-PART")]
     only: Option<String>,
 }
 
 #[derive(Args)]
 struct Fuzz {
-    /// Cases of each test
+    /// Number of cases of each test
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     cases: u32,
 }
 
 #[derive(Args)]
 struct Image {
-    /// Their tag; by default the one that the chart asks for
+    /// Tag of the images; default: the chart's
     #[arg(long, value_name = "TAG", default_value = images::VERSION, value_parser = name::tag)]
     tag: String,
-    /// Where they will be, as the chart's image.repository; without it they have no registry in their names
+    /// Repository of the images, as for the chart's image.repository; default: names without a registry
     #[arg(long, value_name = "REGISTRY/PATH", value_parser = name::repository)]
     repository: Option<String>,
-    /// Where portolan-controller.tar and portolan-agent.tar go; by default into the lab's cache
+    /// Output directory of portolan-controller.tar and portolan-agent.tar; default: in the lab's cache
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// How programs are built: as they are shipped, which takes minutes the first time, or as tests have them
+    /// Build of the programs: as released, which takes minutes the first time, or as for tests
     #[arg(long, value_enum, default_value_t = ImageProfile::Shipped)]
     profile: ImageProfile,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ImageProfile {
-    /// Small, without a trace of this machine
+    /// Small, without paths of this machine
     Shipped,
     /// Large and slow, but built within a minute or two
     Dev,
@@ -249,14 +247,14 @@ enum ImageProfile {
 
 #[derive(Args)]
 struct ControlPlane {
-    /// More options, such as `--nodes 3`, as `portolan-scenarios control-plane` takes them
+    /// More options, such as `--nodes 3`, as for `portolan-scenarios control-plane`
     #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
     words: Vec<String>,
 }
 
 #[derive(Subcommand)]
 enum GuestCommand {
-    /// Runs one command in a fresh guest; its output and exit status are the command's
+    /// Runs one command in a fresh guest and returns its output and exit status
     Run(GuestRun),
     /// Opens a root shell in the guest that `cargo demo --keep` keeps running
     Shell,
@@ -267,22 +265,22 @@ struct GuestRun {
     /// Memory of the guest, MB
     #[arg(long, default_value_t = 3000)]
     memory: u32,
-    /// Ends the guest when the command takes longer, seconds (times PORTOLAN_SLOWNESS)
+    /// Timeout of the command, seconds (times PORTOLAN_SLOWNESS)
     #[arg(long, default_value_t = 600)]
     deadline: u64,
-    /// Loads one more kernel module, for example br_netfilter; may be repeated
+    /// Load another kernel module, for example br_netfilter; may be repeated
     #[arg(long = "module", value_name = "NAME")]
     modules: Vec<String>,
-    /// Lets the guest reach this machine as 10.0.2.2
+    /// Let the guest reach this machine as 10.0.2.2
     #[arg(long)]
     network: bool,
-    /// Puts one more program, such as a built test, into the guest's PATH; may be repeated
+    /// Add a program, such as a built test, to the guest's PATH; may be repeated
     #[arg(long = "with", value_name = "FILE")]
     programs: Vec<PathBuf>,
-    /// Lets `cargo lab guest shell` in
+    /// Allow `cargo lab guest shell` to connect
     #[arg(long)]
     shell: bool,
-    /// One of our programs or any program of the guest, and its arguments
+    /// A program of the workspace or of the guest, with its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
     command: Vec<String>,
 }
@@ -393,7 +391,7 @@ fn make_images(image: Image) -> Result<u8> {
     Ok(u8::from(!images::run(&order, &mut std::io::stdout())?))
 }
 
-/// Something that is measured on a control plane of this machine.
+/// A benchmark on a control plane of this machine.
 fn measure(what: &str, words: &[String]) -> Result<u8> {
     let words = words.iter().map(String::as_str);
     let words: Vec<&str> = ["bench", what].into_iter().chain(words).collect();

@@ -1,26 +1,26 @@
-//! Reads closing lines and names of tests out of what test runners print.
+//! Parses closing lines and test names from the output of test runners.
 
 use std::io::{self, Write};
 use std::ops::AddAssign;
 
 use crate::seen::{Closing, Seen};
 
-/// Begins what is for the lab and not for people, up to the end of the line: an [`Aside`].
+/// Prefix of output for the lab instead of people, up to the end of the line: an [`Aside`].
 pub const ASIDE: char = '\u{1e}';
 
-/// What a program of the lab says to the lab in the midst of its output.
+/// A message of a lab program to the lab within its output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Aside {
     /// The name of the test program whose output follows.
     Program(String),
-    /// Processor time of all that ran, seconds.
+    /// Processor time of everything that ran, seconds.
     Cpu(f64),
-    /// Why it could not come to its end.
+    /// Why it did not finish.
     Error(String),
 }
 
 impl Aside {
-    /// The line that says it, without its end.
+    /// The line with this message, without a line break.
     #[must_use]
     pub fn line(&self) -> String {
         match self {
@@ -41,7 +41,7 @@ impl Aside {
     }
 }
 
-/// Tests or checks that ran.
+/// Counts of tests or checks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     /// As expected.
@@ -65,28 +65,28 @@ impl AddAssign for Count {
     }
 }
 
-/// Passes what is written on, line by line, and adds up the closing lines in it.
+/// Passes on what is written, line by line, and sums up the closing lines in it.
 pub struct Counter<W> {
     out: W,
     line: Vec<u8>,
-    /// What followed [`ASIDE`] so far.
+    /// The text after [`ASIDE`] so far.
     aside: Option<Vec<u8>>,
     /// The sum so far.
     pub count: Count,
     /// The names so far.
     pub seen: Seen,
-    /// The last line that was not empty, without colours.
+    /// The last non-empty line, without colours.
     pub last: String,
-    /// Processor time as the program itself counted it, seconds.
+    /// Processor time reported by the program, seconds.
     pub cpu: f64,
-    /// Why the program could not come to its end, if it said so.
+    /// Why the program did not finish, if it reported that.
     pub error: Option<String>,
-    /// The closing line of the scenario that ended last, until it is taken.
+    /// The closing line of the last scenario, until it is taken.
     pub closed: Option<Closing>,
 }
 
 impl<W: Write> Counter<W> {
-    /// Nothing counted yet.
+    /// Empty counts.
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -101,7 +101,7 @@ impl<W: Write> Counter<W> {
         }
     }
 
-    /// What was written, with everything that is for people.
+    /// The output without messages for the lab.
     #[must_use]
     pub fn into_output(self) -> W {
         self.out
@@ -168,8 +168,8 @@ impl<W: Write> Write for Counter<W> {
     }
 }
 
-/// A closing line: `test result: ok. 12 passed; 0 failed; …` or `12 passed, 0 failed` alone. A test
-/// that was ignored or skipped has shown nothing, so it counts as failed.
+/// A closing line: `test result: ok. 12 passed; 0 failed; …` or `12 passed, 0 failed` alone. An ignored or skipped
+/// test has proved nothing, so it counts as failed.
 fn parse(line: &str) -> Option<Count> {
     if let Some(rest) = line.strip_prefix("test result: ") {
         let (_, counts) = rest.split_once(". ")?;
@@ -205,7 +205,7 @@ fn number(text: &str, word: &str) -> Option<u64> {
     text.strip_suffix(word)?.parse().ok()
 }
 
-/// Without colours and outer blanks.
+/// The line without colours and surrounding blanks.
 fn plain(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     let mut rest = line;

@@ -1,4 +1,4 @@
-//! Runs what needs a real API server: on this machine, with the tools of the control plane.
+//! Runs scenarios with a real API server on this machine, with the tools of the control plane.
 
 use std::io::Write;
 
@@ -27,7 +27,7 @@ pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     run_built(Profile::Dev, Release::Usual, &words, sink)
 }
 
-/// Runs a measurement of `portolan-scenarios`, built as it is shipped, on a control plane of this machine.
+/// Runs a benchmark of `portolan-scenarios`, release build, on a control plane of this machine.
 ///
 /// # Errors
 /// As [`run_scenarios`].

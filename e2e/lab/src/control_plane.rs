@@ -1,6 +1,6 @@
-//! A control plane on this machine's loopback that lasts as long as one run needs it.
+//! A control plane on this machine's loopback, for the duration of one run.
 //!
-//! Invariant: its programs end with this process: it ends when its standard input does.
+//! Invariant: its programs end with this process, because they end when their standard input closes.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::nested::{Programs, SCENARIOS};
 use crate::progress::{self, Step};
 use crate::{process, tools};
 
-/// The user that has the controller's rights and no more.
+/// The user with exactly the controller's permissions.
 const CONTROLLER: &str = "portolan-controller";
-/// How the lines begin that say where Jaeger is: where traces go, and where they are shown. For this
+/// Prefixes of the output lines with the addresses of Jaeger: the endpoint for traces and the web page, for this
 /// machine and for a guest on it.
 const JAEGER: [[&str; 2]; 2] = [
     ["# Traces go to: ", "# Jaeger: "],
@@ -23,10 +23,10 @@ const JAEGER: [[&str; 2]; 2] = [
         "# Jaeger from an emulated guest: ",
     ],
 ];
-/// How its last line begins; everything it says of itself stands before.
+/// Prefix of its last line, which follows all other information.
 const LAST: &str = "# Ctrl-C";
 
-/// It runs; dropping it ends it and waits until it has.
+/// A running control plane. Dropping it stops it and waits for its end.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
     child: Child,
@@ -36,27 +36,27 @@ pub(crate) struct ControlPlane {
 /// Paths of kubeconfigs on this machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kubeconfigs {
-    /// May do everything.
+    /// For a cluster administrator.
     pub(crate) admin: PathBuf,
-    /// The controller's own.
+    /// For the controller.
     pub(crate) controller: PathBuf,
 }
 
-/// Where the Jaeger beside it is, as URLs.
+/// URLs of its Jaeger.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Jaeger {
-    /// Takes traces, by OTLP over gRPC.
+    /// OTLP/gRPC endpoint.
     pub(crate) traces: String,
-    /// Shows them.
+    /// Web page.
     pub(crate) page: String,
 }
 
 impl ControlPlane {
-    /// Starts one without nodes, with the tools in the folder `assets`, and waits until it serves.
-    /// `traced`: with Jaeger beside it.
+    /// Starts a control plane without nodes, with the tools in the folder `assets`, and waits until it is ready.
+    /// `traced`: with Jaeger.
     ///
     /// # Errors
-    /// It ended instead; what it complained of is on standard error.
+    /// It ended early; its errors are on standard error.
     pub(crate) fn start(programs: &Programs, assets: &Path, traced: bool) -> Result<Self> {
         let step = Step::start("Control plane");
         step.detail(if traced {
@@ -80,28 +80,30 @@ impl ControlPlane {
         let output = plane.child.stdout.take();
         let output = output.context("a piped child has a standard output")?;
         for line in BufReader::new(output).lines() {
-            let line = line.context("reading what the control plane says")?;
+            let line = line.context("reading the output of the control plane")?;
             if line.starts_with(LAST) {
                 step.done("serves");
                 return Ok(plane);
             }
             plane.said.push(line);
         }
-        bail!("the control plane ended before it served; see above, and `cargo lab cluster`")
+        bail!(
+            "the control plane ended before it was ready; see its errors above, or try `cargo lab cluster`"
+        )
     }
 
-    /// Its kubeconfigs as they reach it from a guest, or from this machine.
+    /// Its kubeconfigs, for access from a guest or from this machine.
     ///
     /// # Errors
-    /// It has named none.
+    /// Its output contains none.
     pub(crate) fn kubeconfigs(&self, from_guest: bool) -> Result<Kubeconfigs> {
         find(&self.said, from_guest)
     }
 
-    /// The Jaeger beside it, as it is reached from a guest, or from this machine.
+    /// The addresses of its Jaeger, for access from a guest or from this machine.
     ///
     /// # Errors
-    /// It was started without.
+    /// It was started without Jaeger.
     pub(crate) fn jaeger(&self, from_guest: bool) -> Result<Jaeger> {
         find_jaeger(&self.said, from_guest)
     }
@@ -109,19 +111,19 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        // At the end of its input it ends its programs and removes its folder.
+        // It stops its programs and removes its folder when its input closes.
         drop(self.child.stdin.take());
-        // Fails only if it has ended and was waited for already, which is what is wanted.
+        // Fails only if it has ended already.
         drop(self.child.wait());
     }
 }
 
-/// The rest of the first line that begins so.
+/// The rest of the first line with this prefix.
 fn said<'a>(lines: &'a [String], beginning: &str) -> Result<&'a str> {
     let mut found = lines.iter().filter_map(|line| line.strip_prefix(beginning));
     found
         .next()
-        .with_context(|| format!("the control plane said no `{beginning}`: {lines:?}"))
+        .with_context(|| format!("the control plane printed no line `{beginning}`: {lines:?}"))
 }
 
 fn find(lines: &[String], from_guest: bool) -> Result<Kubeconfigs> {
@@ -173,7 +175,7 @@ mod tests {
         assert!(error.contains("# As portolan-controller"), "{error}");
     }
     #[test]
-    fn jaeger_is_where_the_control_plane_says_for_whoever_asks() {
+    fn jaeger_addresses_are_read_for_this_machine_and_for_a_guest() {
         let said = [
             "# Traces go to: http://127.0.0.1:1",
             "# Jaeger: http://127.0.0.1:2",

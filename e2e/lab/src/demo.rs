@@ -1,4 +1,4 @@
-//! `cargo demo`: prepares, builds, boots, and lets the scenarios' program show the main job.
+//! `cargo demo`: prepares, builds, boots, and runs the demo of the scenarios' program.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::progress::say;
 use crate::scenarios::{self, Mode, OnApiServer, Place};
 use crate::traced::{Noting, Traces};
 
-/// How the verdict begins with which the demo closes.
+/// Prefix of the demo's last line.
 const GOOD_VERDICT: &str = "ok ";
 
 /// Runs the demo and returns its exit status.
@@ -17,7 +17,7 @@ const GOOD_VERDICT: &str = "ok ";
 /// The machine cannot be prepared, a build failed, or the guest died.
 pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
     let words: &[&str] = if mode.keep {
-        say("It will stay until Ctrl-C. A shell in its kernel: `cargo lab guest shell`");
+        say("The guest will run until Ctrl-C. A shell in its kernel: `cargo lab guest shell`");
         &["demo", "--keep"]
     } else {
         &["demo"]
@@ -25,8 +25,8 @@ pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8
     scenarios::run(words, place, mode, sink)
 }
 
-/// Runs the demo of a real API server and returns its exit status. With `traces` it follows a change in
-/// Jaeger, too, and leaves a picture of that.
+/// Runs the demo with a real API server and returns its exit status. With `traces` it also follows a change in Jaeger
+/// and draws it.
 ///
 /// # Errors
 /// As [`run`], the control plane cannot be built or does not start, or the trace cannot be drawn.
@@ -38,14 +38,14 @@ pub fn run_cluster(
     let on = OnApiServer::prepare(place, traces.is_some())?;
     let mut noting = Noting::new(sink);
     let code = on.run(&["demo", "--cluster"], &mut noting)?;
-    // Without one the demo has failed before, and said why.
+    // Without a trace the demo has failed before, and printed why.
     if let (Some(traces), Some(trace)) = (traces, noting.trace) {
         traces.draw(&on, &trace)?;
     }
     Ok(code)
 }
 
-/// Whether this last line is how the demo ends when it has shown everything.
+/// Whether this last line means that the demo is complete.
 #[must_use]
 pub fn closes_well(line: &str) -> bool {
     line.starts_with(GOOD_VERDICT)

@@ -1,4 +1,4 @@
-//! Throws more at decoders and at both ends of the stream than every run of the tests does.
+//! Runs the tests of decoders and of both ends of the stream with more cases.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{nested, packages, process, scenarios};
 
-/// The tests that take a number of cases, by the arguments that cargo finds them with.
+/// The tests with a configurable number of cases, as cargo arguments.
 const TESTS: &[(&str, &[&str])] = &[
     (
         "decoders of the wire",
@@ -22,7 +22,7 @@ const TESTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Runs them with so many cases each and returns the first exit status that is not 0.
+/// Runs them with `cases` cases each and returns the first non-zero exit status.
 ///
 /// # Errors
 /// Packages are missing and cannot be installed, or cargo cannot be started.

@@ -1,4 +1,4 @@
-//! Files of installed Debian packages, for guests and images: those that this machine itself runs.
+//! Files of installed Debian packages, for guests and images: the versions that this machine itself runs.
 //!
 //! Touches: `dpkg-query`, `ldd`. Writes nothing.
 
@@ -11,17 +11,17 @@ use anyhow::Result;
 use crate::guest::{libraries, recipe};
 use crate::process;
 
-/// Files by the place that they get, in the merged tree.
+/// Files by their destination in the merged tree.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Place → path on this machine.
+    /// Destination → path on this machine.
     pub files: BTreeMap<String, PathBuf>,
-    /// Place → what the link says.
+    /// Destination → target of the symlink.
     pub links: BTreeMap<String, String>,
 }
 
 impl Files {
-    /// What `wants` of these packages, given the place of each of their files.
+    /// The files of these packages accepted by `wants`, which gets the destination of each.
     ///
     /// # Errors
     /// A package is not installed, or a link cannot be read.
@@ -43,14 +43,14 @@ impl Files {
                 Ok(data) if data.is_file() => {
                     drop(found.files.insert(place, PathBuf::from(path)));
                 }
-                // Folders, and files that a slimmed system left out.
+                // Folders, and files excluded on a slimmed system.
                 _ => {}
             }
         }
         Ok(found)
     }
 
-    /// Adds the shared libraries that its programs need, and returns them as the loader names them.
+    /// Adds the shared libraries of the programs, and returns their names for the loader.
     ///
     /// # Errors
     /// One of them is missing on this machine.

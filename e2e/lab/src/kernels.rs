@@ -1,6 +1,6 @@
 //! `cargo lab kernels`: the same scenarios on kernels of other Debian releases.
 //!
-//! Each scenario has a boot of its own, so that a kernel that falls over with one still shows the others.
+//! Each scenario has its own boot, so that a kernel that crashes in one scenario still runs the others.
 
 use std::io::Write;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::closing::{Count, Counter};
 use crate::progress::{print, say};
 use crate::scenarios::{self, Mode, Place};
 
-/// Kernels by the first two numbers of their version, with the Debian release that has them as
+/// Kernels by the first two numbers of their version, with the Debian release that contains them as
 /// `linux-image-cloud-amd64`.
 const KERNELS: [(&str, &str); 4] = [
     ("5.10", "bullseye"),
@@ -21,7 +21,7 @@ const KERNELS: [(&str, &str); 4] = [
     ("7.3", "trixie-backports"),
 ];
 
-/// What is run unless other names are given.
+/// The default scenarios.
 const SCENARIOS: [&str; 4] = ["packet-path", "bare", "drift", "draining"];
 
 /// The names of kernels.
@@ -29,10 +29,10 @@ pub(crate) fn known() -> PossibleValuesParser {
     PossibleValuesParser::new(KERNELS.map(|(version, _)| version))
 }
 
-/// How one scenario ended on one kernel.
+/// The result of one scenario on one kernel.
 struct Cell {
     count: Count,
-    /// Why there is no count, or not the whole one.
+    /// Why there is no count, or an incomplete one.
     error: Option<String>,
     seconds: u64,
 }
@@ -53,10 +53,10 @@ impl Cell {
     }
 }
 
-/// Runs the scenarios on these kernels, prints a table, and returns whether everything passed.
+/// Runs the scenarios on these kernels, prints a table, and returns whether all passed.
 ///
 /// # Errors
-/// The output is closed. What goes wrong with one kernel is told in the table.
+/// The output is closed. Failures of a kernel are reported in the table.
 pub(crate) fn run(
     kernels: &[String],
     names: &[String],
@@ -100,7 +100,7 @@ fn cell(release: &'static str, name: &str, sink: &mut (dyn Write + Send)) -> Res
         ..Mode::default()
     };
     let ended = scenarios::run(&["run", name], Place::Guest, mode, &mut counter);
-    counter.finish().context("write what the scenario says")?;
+    counter.finish().context("write the scenario's output")?;
     let error = match ended {
         Ok(0) => None,
         Ok(_) if counter.count.failed > 0 => None,
@@ -119,7 +119,7 @@ fn cell(release: &'static str, name: &str, sink: &mut (dyn Write + Send)) -> Res
     })
 }
 
-/// A table of Markdown: a line for each kernel.
+/// A Markdown table with a line for each kernel.
 fn table(names: &[&str], rows: &[(&str, Vec<Cell>)]) -> String {
     let mut text = format!(
         "\n| kernel | {} |\n| --- |{}\n",

@@ -1,6 +1,6 @@
-//! The lab: prepares the machine, builds the rest, boots guests, runs the demo and all checks.
+//! The lab: prepares the machine, builds the workspace, boots guests, runs the demo and all checks.
 //!
-//! It depends on little, so that it starts within seconds on a machine that has built nothing yet.
+//! It has few dependencies, so that it starts within seconds on a machine that has built nothing yet.
 #![forbid(unsafe_code)]
 
 pub mod cache;

@@ -1,20 +1,20 @@
-//! Reads what a test program of Rust prints, line by line. Touches nothing.
+//! Parses the output of a Rust test program, line by line. Touches nothing.
 
 use std::collections::BTreeMap;
 
-/// What a test came to.
+/// The verdict of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// `ok`
     Passed,
     /// `FAILED`
     Failed,
-    /// `ignored`, or no word at all: the program ended before.
+    /// `ignored`, or no verdict: the program ended before.
     NotRun,
 }
 
-/// The verdicts in an output, by the test's name. What a failed test itself printed comes later in
-/// it, so the first line of a name counts.
+/// The verdicts in an output, by the test's name. The output of a failed test follows later, so the first line with a
+/// name counts.
 pub(crate) fn verdicts(output: &str) -> BTreeMap<&str, Verdict> {
     let mut found = BTreeMap::new();
     for (name, verdict) in output.lines().filter_map(verdict) {

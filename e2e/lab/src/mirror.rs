@@ -1,7 +1,7 @@
-//! A copy of the clone's sources, kept in the lab's cache from run to run.
+//! A copy of the clone's sources in the lab's cache, kept from run to run.
 //!
-//! Files that are as they were keep their times, so that cargo compiles only what differs: also for a clone
-//! that was made a minute ago, in whatever folder.
+//! Unchanged files keep their times, so that cargo compiles only what differs, even for a new clone in another
+//! folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// Makes `to` equal to the clone `from`: what git tracks, and new files that it does not ignore. Returns the
-/// names of all files.
+/// Makes `to` equal to the clone `from`: files tracked by git, and new files that are not ignored. Returns the names
+/// of all files.
 ///
 /// # Errors
-/// `from` is no clone of git, or `to` cannot be written.
+/// `from` is not a git clone, or `to` cannot be written.
 pub(crate) fn update(from: &Path, to: &Path) -> Result<BTreeSet<PathBuf>> {
     let files = files(from)?;
     fs::create_dir_all(to).with_context(|| format!("creating {}", to.display()))?;
@@ -23,7 +23,7 @@ pub(crate) fn update(from: &Path, to: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// What the clone consists of, below it.
+/// The files of the clone, relative to it.
 pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut command = process::program("git")?;
     command.current_dir(root).args([
@@ -39,7 +39,7 @@ pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(names.filter(|name| root.join(name).is_file()).collect())
 }
 
-/// Makes `to` have these files and no others.
+/// Makes `to` contain exactly these files.
 fn copy(from: &Path, to: &Path, files: &BTreeSet<PathBuf>) -> Result<()> {
     for name in files {
         let (from, to) = (from.join(name), to.join(name));

@@ -1,7 +1,7 @@
-//! Breaks the planner on purpose, one rule at a time, and demands that the named test notices.
+//! Breaks the planner on purpose, one rule at a time, and checks that the named test fails.
 //!
-//! What is broken stands in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only
-//! read. Everything happens in a copy of it, in the lab's cache.
+//! The mutations are in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only read. Everything
+//! happens in a copy in the lab's cache.
 
 mod known;
 mod scratch;
@@ -27,11 +27,10 @@ use table::Row;
 const PACKAGE: &str = "portolan-planner";
 /// Its folder in the clone.
 const FOLDER: &str = "controller/planner";
-/// The table, below the clone.
+/// The path of the table in the clone.
 const TABLE: &str = "controller/planner/tests/mutations.yaml";
 
-/// The same cases of each law every time, and no search for the smallest: what a row must show is
-/// that its test fails, today as tomorrow.
+/// The same cases of each law every time, and no shrinking: the failure of a row's test must be reproducible.
 const PROPTEST: &[(&str, &str)] = &[
     ("PROPTEST_CASES", "256"),
     ("PROPTEST_RNG_SEED", "1"),
@@ -39,8 +38,8 @@ const PROPTEST: &[(&str, &str)] = &[
     ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true"),
 ];
 
-/// Compiling is nearly all of the time that a row takes; increments make a third of it, whatever is
-/// set for other builds. Warnings are expected in broken code.
+/// Compilation takes most of the time of a row. Incremental compilation reduces it to a third, regardless of the
+/// settings for other builds. Broken code has warnings.
 const CHEAP: &[(&str, &str)] = &[
     ("CARGO_PROFILE_DEV_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -48,12 +47,12 @@ const CHEAP: &[(&str, &str)] = &[
     ("RUSTFLAGS", "--cap-lints=allow"),
 ];
 
-/// Processor time of one test program: a mutation may make it run for ever.
+/// Limit of a test program's processor time: a mutation may make it loop for ever.
 const PROCESSOR_SECONDS: f64 = 120.0;
-/// Its memory, bytes: or take all there is.
+/// Limit of its memory, bytes: or make it allocate without end.
 const MEMORY: u64 = 4 << 30;
 
-/// What came of a row.
+/// The outcome of a row.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     /// The named test failed.
@@ -64,13 +63,13 @@ enum Outcome {
     Wrong(String),
 }
 
-/// Breaks the planner by each row whose name contains `only`, or by all, and returns whether every
-/// named test failed. The results go to `sink`. Not `long`: of each file the first row, and every row that is
-/// new or whose file has changed since the last run in which none survived.
+/// Applies each row whose name contains `only`, or all rows, and returns whether every named test failed. Writes the
+/// results to `sink`. Without `long`: the first row of each file, and every row that is new or whose file has changed
+/// since the last run without survivors.
 ///
 /// # Errors
-/// The table cannot be read, no row is meant, the copy cannot be made, the planner's tests fail
-/// before anything is broken, or the sink is closed.
+/// The table cannot be read, no row matches, the copy cannot be made, the tests fail without a mutation, or the sink
+/// is closed.
 pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool> {
     packages::ensure()?;
     let path = nested::root().join(TABLE);
@@ -113,10 +112,10 @@ fn short_form(rows: Vec<Row>, is_as_before: impl Fn(&Row) -> bool) -> Vec<Row> {
     chosen
 }
 
-/// The tests of the unbroken planner: by name, the kind and name of the target that holds each.
+/// The tests of the unbroken planner by name, with the kind and name of their target.
 type Tests = BTreeMap<String, (String, String)>;
 
-/// A copy of the planner that may be broken.
+/// A copy of the planner for mutations.
 struct Planner {
     scratch: Scratch,
 }
@@ -195,7 +194,7 @@ impl Planner {
             .envs(CHEAP.iter().copied())
             .env("CARGO_TARGET_DIR", self.scratch.target());
         if again {
-            // Whatever is needed was fetched for the unbroken planner.
+            // All dependencies were downloaded for the unbroken planner.
             command.args(["--offline", "--quiet"]);
         }
         let built = nested::run_in(self.scratch.clone_folder(), &mut command)?;
@@ -203,7 +202,7 @@ impl Planner {
         Ok(built.into_iter().filter(tests).collect())
     }
 
-    /// What a test program prints, and how it ends.
+    /// The output of a test program, and its exit.
     fn test(&self, binary: &Binary, words: &[&str]) -> Result<(String, std::process::ExitStatus)> {
         let limit = PROCESSOR_SECONDS * cache::slowness()?;
         let mut command = process::limited(&binary.path, limit, MEMORY)?;
@@ -218,7 +217,7 @@ impl Planner {
     }
 }
 
-/// The target that holds the test of a row.
+/// The target of a row's test.
 fn target<'a>(row: &Row, tests: &'a Tests) -> Result<&'a (String, String)> {
     tests.get(&row.fails).with_context(|| {
         format!(
@@ -228,7 +227,7 @@ fn target<'a>(row: &Row, tests: &'a Tests) -> Result<&'a (String, String)> {
     })
 }
 
-/// What survived and what is wrong, and the closing line.
+/// The survivors, the invalid rows, and the closing line.
 fn report(rows: &[Row], outcomes: &[Outcome]) -> (String, bool) {
     let mut text = String::new();
     let mut killed = 0;
@@ -278,7 +277,7 @@ mod tests {
             target(&row("a", "cases::nodes"), &tests).unwrap(),
             &of_tests
         );
-        // libtest takes it for a filter that no test passes, and says that all is well.
+        // libtest would take it for a filter without matches, and report success.
         let error = target(&row("a", "nodes"), &tests).unwrap_err().to_string();
         assert!(error.contains("has no test `nodes`"), "{error}");
     }
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn survivors_and_wrong_rows_are_told_of_and_counted_as_failed() {
+    fn survivors_and_wrong_rows_are_reported_and_counted_as_failed() {
         let rows = [row("one", "t"), row("two", "t"), row("three", "t")];
         let wrong = Outcome::Wrong("no such test".to_owned());
         let (text, all_killed) = report(&rows, &[Outcome::Killed, Outcome::Survived, wrong]);

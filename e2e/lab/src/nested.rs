@@ -1,6 +1,6 @@
-//! Builds the rest of the workspace with a cargo of its own, whose progress stays visible.
+//! Builds the rest of the workspace with a nested cargo, whose progress stays visible.
 //!
-//! Where a binary lies is read from cargo's own messages, never guessed.
+//! The path of a binary is read from cargo's messages, never guessed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,28 +12,27 @@ use serde_json::Value;
 
 use crate::process;
 
-/// The packages with programs that run on nodes, in one invocation so that what they share is
-/// built once.
+/// The packages with programs for nodes, built in one invocation so that shared dependencies are built once.
 pub const PACKAGES: &[&str] = &[CONTROLLER, AGENT, "portolan-e2e"];
 /// Their programs.
 const PROGRAMS: &[&str] = &[CONTROLLER, PLUGIN, AGENT, SCENARIOS];
-/// What kubectl starts for `kubectl proxyplan`.
+/// The kubectl plugin `kubectl proxyplan`.
 const PLUGIN: &str = "kubectl-proxyplan";
 /// The controller's package, and its program.
 const CONTROLLER: &str = "portolan-controller";
 /// The agent's package, and its program.
 const AGENT: &str = "portolan-agent";
-/// The others.
+/// The other programs.
 const PACKAGES_BESIDE_AGENT: &[&str] = &[CONTROLLER, "portolan-e2e"];
 const PROGRAMS_BESIDE_AGENT: &[&str] = &[CONTROLLER, PLUGIN, SCENARIOS];
-/// Names the folder that stands for the workspace, for what `cargo verify` starts.
+/// Variable with the workspace's folder, for processes started by `cargo verify`.
 pub const ROOT: &str = "LAB_ROOT";
-/// Names a file with all [`Binary`]s that `cargo verify` has built, as JSON.
+/// Variable with a file of all [`Binary`]s built by `cargo verify`, as JSON.
 pub const BUILT: &str = "LAB_BUILT";
-/// The program that runs scenarios in place.
+/// The program that runs scenarios on this machine.
 pub const SCENARIOS: &str = "portolan-scenarios";
 
-/// A program or test that cargo has built.
+/// A program or test built by cargo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binary {
     /// Name of its target.
@@ -46,29 +45,28 @@ pub struct Binary {
     pub package: String,
     /// The folder of its package.
     pub folder: PathBuf,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
 }
 
-/// Our programs, built.
+/// The programs of the workspace.
 #[derive(Debug)]
 pub struct Programs(Vec<Binary>);
 
-/// How programs are built.
+/// The kind of build.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// For tests and demos: built quickly.
+    /// For tests and demos: compiled fast.
     #[default]
     Dev,
-    /// For whoever measures: the agent as it is shipped, the others optimised. Built apart from the
-    /// other.
+    /// For benchmarks: the agent as released, the others optimised. In a separate target folder.
     Release,
-    /// For whoever installs them: those that run in clusters, without a trace of where they were built.
+    /// For installation: the programs that run in clusters, without paths of the build machine.
     Shipped,
 }
 
 impl Programs {
-    /// Builds them, or finds them fresh.
+    /// Builds them, or reuses fresh ones.
     ///
     /// # Errors
     /// The build failed, or a program is no longer there.
@@ -76,7 +74,7 @@ impl Programs {
         if let (Profile::Dev, Some(file)) = (profile, std::env::var_os(BUILT)) {
             return Ok(Self(found(&read_built(Path::new(&file))?, PROGRAMS)?));
         }
-        // Each by itself: what the other one needs of a library that both have makes no program larger.
+        // Separately: otherwise features for one program would enlarge the other one.
         let shipped = |names| -> Result<_> { Ok((shipped(names)?, names, names)) };
         let plain = |how: &str, packages, programs| {
             let how = how.split_whitespace().map(str::to_owned).collect();
@@ -104,7 +102,7 @@ impl Programs {
     /// One of them.
     ///
     /// # Errors
-    /// It is not one of ours.
+    /// It is not a program of the workspace.
     pub fn named(&self, name: &str) -> Result<&Binary> {
         self.iter()
             .find(|binary| binary.name == name)
@@ -117,7 +115,7 @@ impl Programs {
     }
 }
 
-/// Arguments that build programs as they are shipped, and nothing else of their packages.
+/// Arguments to build programs as released, and nothing else of their packages.
 fn shipped(programs: &[&str]) -> Result<Vec<String>> {
     let mut how = vec!["--profile".to_owned(), "shipped".to_owned()];
     how.extend(["--config".to_owned(), without_paths(&folders()?)?]);
@@ -127,8 +125,8 @@ fn shipped(programs: &[&str]) -> Result<Vec<String>> {
     Ok(how)
 }
 
-/// Folders of this machine whose names the compiler would write into programs, each with what it is to
-/// write instead. Of several that fit it takes the last.
+/// Folders of this machine whose paths the compiler would write into programs, each with its replacement. If several
+/// match, the compiler uses the last.
 fn folders() -> Result<Vec<(PathBuf, &'static str)>> {
     let mut command = process::cargo()?;
     command
@@ -140,8 +138,8 @@ fn folders() -> Result<Vec<(PathBuf, &'static str)>> {
     let target = target.context("`cargo metadata` names no target directory")?;
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    let home =
-        home.context("neither CARGO_HOME nor HOME is set; where are the sources of crates?")?;
+    let home = home
+        .context("neither CARGO_HOME nor HOME is set; set one to locate the sources of crates")?;
     Ok(vec![
         (root(), "/portolan"),
         (PathBuf::from(target), "/portolan/target"),
@@ -149,12 +147,12 @@ fn folders() -> Result<Vec<(PathBuf, &'static str)>> {
     ])
 }
 
-/// A setting for cargo, added to what others set: the same sources make the same program wherever they
-/// and their build lie.
+/// A cargo setting, added to existing ones: equal sources make equal programs, wherever the sources and the build
+/// are.
 fn without_paths(folders: &[(PathBuf, &str)]) -> Result<String> {
     let flags = folders.iter().map(|(from, to)| {
         let from = from.to_str();
-        let from = from.context("a path that is no text cannot be kept out of programs")?;
+        let from = from.context("a path that is not UTF-8 cannot be remapped")?;
         Ok(format!("--remap-path-prefix={from}={to}"))
     });
     let flags = serde_json::to_string(&flags.collect::<Result<Vec<_>>>()?)?;
@@ -186,7 +184,7 @@ fn found(built: &[Binary], programs: &[&str]) -> Result<Vec<Binary>> {
     programs.iter().map(find).collect()
 }
 
-/// What a file that [`BUILT`] names holds.
+/// The contents of a file named by [`BUILT`].
 ///
 /// # Errors
 /// It cannot be read.
@@ -202,7 +200,7 @@ pub fn root() -> PathBuf {
     if let Some(root) = std::env::var_os(ROOT) {
         return root.into();
     }
-    // `cargo run` says where this package lies now; the clone may have moved since it was built.
+    // `cargo run` sets the current path of this package; the clone may have moved since the build.
     let own = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.ancestors()
@@ -210,8 +208,8 @@ pub fn root() -> PathBuf {
         .map_or_else(|| own.clone(), Path::to_path_buf)
 }
 
-/// Runs a command in its folder, or else in that of the workspace, writes its standard output to `sink` as it
-/// comes, and says how it ended.
+/// Runs a command in its folder, or by default in the workspace's, streams its standard output to `sink`, and returns
+/// its exit status.
 ///
 /// # Errors
 /// It cannot be started, or the sink is closed.
@@ -247,7 +245,7 @@ fn copy_as_it_comes(mut from: impl std::io::Read, to: &mut dyn Write) -> std::io
     }
 }
 
-/// Runs a cargo command that builds, in a folder, and returns what it built or found fresh.
+/// Runs a building cargo command in a folder, and returns what it built or reused.
 ///
 /// # Errors
 /// It cannot be started, or failed.
@@ -280,7 +278,7 @@ pub fn run_in(folder: &Path, command: &mut Command) -> Result<Vec<Binary>> {
     Ok(built)
 }
 
-/// The binary that one message of cargo tells of, if it does.
+/// The binary in a cargo message, if any.
 fn parse(line: &str) -> Option<Binary> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -295,8 +293,8 @@ fn parse(line: &str) -> Option<Binary> {
     })
 }
 
-/// The name in an id such as `path+file:///w/proto#portolan-proto@0.1.0`; cargo leaves it out where it is
-/// that of the folder.
+/// The name in an id such as `path+file:///w/proto#portolan-proto@0.1.0`; cargo omits it if it equals the folder's
+/// name.
 fn package(id: &str) -> Option<&str> {
     let (place, name) = id.rsplit_once('#')?;
     match name.split_once('@') {

@@ -1,7 +1,7 @@
-//! The one table of Debian programs that the lab and the scenarios start, and their installation.
+//! The table of Debian programs used by the lab and the scenarios, and their installation.
 //!
-//! Invariant: a program that is not in [`PROGRAMS`] cannot be started (`process.rs` refuses it), so
-//! a fresh machine never misses one.
+//! Invariant: a program outside of [`PROGRAMS`] cannot be started (`process.rs` rejects it), so that no fresh machine
+//! lacks one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +13,14 @@ use anyhow::{Context, Result, bail};
 use crate::process;
 use crate::progress::Step;
 
-/// A program, the Debian package it comes from, and why we need it.
+/// A program, its Debian package, and its purpose.
 #[derive(Debug)]
 pub struct Program {
     /// Name as typed on a command line.
     pub name: &'static str,
     /// Debian package that holds it.
     pub package: &'static str,
-    /// Who starts it, and for what.
+    /// Its users and purpose.
     pub why: &'static str,
 }
 
@@ -28,7 +28,7 @@ const fn program(name: &'static str, package: &'static str, why: &'static str) -
     Program { name, package, why }
 }
 
-/// Every Debian program that the lab or the scenarios start, one a line.
+/// Every Debian program that the lab or the scenarios start, one per line.
 #[rustfmt::skip]
 pub const PROGRAMS: &[Program] = &[
     program("apt-cache", "apt", "lab: finds the newest kernel package for the guest"),
@@ -73,15 +73,15 @@ pub const PROGRAMS: &[Program] = &[
     program("tcpdump", "tcpdump", "guest shell: packets on a link"),
 ];
 
-/// Files that only come with a package, no program of it being started by name.
+/// Packages without a program that is started by name.
 pub const FILES: &[Program] = &[program(
     "/etc/protocols",
     "netbase",
     "guest: names such as `tcp` in set entries",
 )];
 
-/// Programs that are taken out of a package that is never installed: its installation would start a
-/// service on this machine.
+/// Programs extracted from a package that is never installed, because its installation would start a service on this
+/// machine.
 #[rustfmt::skip]
 pub const UNPACKED: &[Program] = &[
     program("etcd", "etcd-server", "scenarios: a store that is too old for lists as streams"),
@@ -98,9 +98,9 @@ pub fn find(name: &str) -> Option<&'static Program> {
     PROGRAMS.iter().find(|program| program.name == name)
 }
 
-/// Makes sure that every package of the tables is installed and returns their versions.
+/// Ensures that every package of the tables is installed, and returns their versions.
 ///
-/// One `dpkg-query` when nothing is missing. Missing ones are installed when the lab runs as root.
+/// One `dpkg-query` if nothing is missing. Missing packages are installed if the lab runs as root.
 ///
 /// # Errors
 /// Not a Debian machine, not root while packages are missing, or `apt-get` failed.
@@ -133,15 +133,15 @@ pub fn ensure() -> Result<Versions> {
     }
 }
 
-/// Package lists: the system's own, or those of another release beside them.
+/// Package lists: the system's own, or those of another release.
 #[derive(Debug, Default)]
 pub struct Index {
     options: Vec<String>,
 }
 
 impl Index {
-    /// Lists of another Debian release from the system's own mirror, kept in `folder`. The system's sources stay as
-    /// they are.
+    /// Lists of another Debian release from the system's own mirror, kept in `folder`. The system's sources are not
+    /// changed.
     ///
     /// # Errors
     /// The system has no Debian mirror, or the folder cannot be written.
@@ -186,25 +186,25 @@ impl Index {
             .context("refreshing the package lists; run `sudo apt-get update` by hand to see why")
     }
 
-    /// What the lists say about the newest version of a package.
+    /// The lists' information about the newest version of a package.
     ///
     /// # Errors
-    /// They do not know it.
+    /// They do not contain it.
     pub fn show(&self, package: &str) -> Result<String> {
         let mut show = self.program("apt-cache")?;
         process::output(show.args(["show", "--no-all-versions", package]))
             .with_context(|| format!("looking up {package}; try `sudo apt-get update`"))
     }
 
-    /// Fetches a package into `folder` and unpacks it there without installing it; returns the folder
-    /// that holds its files, and those of the packages that were unpacked there before.
+    /// Downloads a package into `folder` and unpacks it there without installing it. Returns the folder of its files,
+    /// shared with packages unpacked there before.
     ///
     /// # Errors
-    /// The package lists do not know it, it cannot be fetched, or `folder` cannot be written.
+    /// The package lists do not contain it, it cannot be downloaded, or `folder` cannot be written.
     pub fn unpack(&self, package: &str, folder: &Path) -> Result<PathBuf> {
         let fetched = folder.join("fetched").join(package);
         fs::create_dir_all(&fetched).with_context(|| format!("creating {}", fetched.display()))?;
-        // apt's own user cannot write here, and as root it would only warn about that.
+        // apt's own user cannot write here; as root, apt would print a warning about that.
         let mut download = self.program("apt-get")?;
         download
             .current_dir(&fetched)
@@ -224,15 +224,15 @@ impl Index {
     }
 }
 
-/// Debian's own keys, also those of later releases.
+/// Debian's keys, including those of later releases.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where the system has its Debian packages from.
+/// The system's Debian mirror.
 fn mirror() -> Result<String> {
     Ok(own_release()?.0)
 }
 
-/// Where the system has its Debian packages from, and the name of its release.
+/// The system's Debian mirror, and the name of its release.
 ///
 /// # Errors
 /// It names no source of a Debian release.
@@ -250,7 +250,7 @@ pub fn own_release() -> Result<(String, String)> {
     )
 }
 
-/// The first source of a release itself, not of its updates; and its release.
+/// The first source of the release itself, not of its updates; and the release.
 fn own_mirror(targets: &str) -> Option<(String, String)> {
     targets.lines().find_map(|line| {
         let mut words = line.split(' ');
@@ -268,7 +268,7 @@ pub fn is_root() -> Result<bool> {
     Ok(process::output(process::program("id")?.arg("-u"))?.trim() == "0")
 }
 
-/// Another apt on the machine is waited for instead of failing at once. Seconds.
+/// How long to wait for another apt on the machine instead of failing at once, seconds.
 const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
 
 fn wanted() -> Vec<&'static str> {
@@ -282,16 +282,16 @@ fn wanted() -> Vec<&'static str> {
     names
 }
 
-/// Those of these packages that are installed, with their versions.
+/// The installed ones of these packages, with their versions.
 ///
 /// # Errors
-/// This is no Debian machine.
+/// This is not a Debian machine.
 pub fn installed(names: &[&str]) -> Result<Versions> {
     let mut query = process::program("dpkg-query")?;
     query
         .args(["-W", "-f", r"${Package}\t${Version}\t${db:Status-Status}\n"])
         .args(names);
-    // It exits 1 when a name is unknown to it; what it knows is printed all the same.
+    // It exits with 1 if a name is unknown, but still prints the known ones.
     let output = query.output().context(
         "starting `dpkg-query`: the lab prepares Debian machines; on another system run it \
          in a Debian 12 container or machine",

@@ -1,8 +1,8 @@
-//! The only place that starts programs. It touches the process table and nothing else.
+//! The only module that starts programs. Touches: the process table.
 //!
-//! Invariant: what is started is named in `packages.rs`, is a developer's tool that building needs
-//! anyway (cargo, rustc, git, go for the control plane), or was built or found by `nested.rs` and
-//! `tools.rs`. Long-running children die with the lab.
+//! Invariant: a started program is in the table of `packages.rs`, is a developer's tool needed for building anyway
+//! (cargo, rustc, git, go for the control plane), or was built or found by `nested.rs` and `tools.rs`. Long-running
+//! children end with the lab.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,21 +12,21 @@ use anyhow::{Context, Result, bail};
 
 use crate::packages;
 
-/// Known by name: whoever can build this project has them. Without go all but the control plane can
-/// be built; `tools.rs` says so. rustc links with cc.
+/// Developers' tools, which every machine that can build this project has. Go is needed only for the control plane;
+/// `tools.rs` reports if it is missing. rustc links with cc.
 const DEVELOPER_TOOLS: &[&str] = &["cargo", "cc", "git", "go", "rustc"];
 
-/// What an outer `cargo run` sets for one package; a nested cargo must not see it as its own.
+/// Variables that an outer `cargo run` sets for one package and that a nested cargo must not inherit.
 const OUTER_CARGO: &[&str] = &[
     "CARGO_BIN_NAME",
     "CARGO_CRATE_NAME",
     "CARGO_PRIMARY_PACKAGE",
 ];
 
-/// A Debian program of the table, a developer's tool, or nothing.
+/// A Debian program of the table, or a developer's tool.
 ///
 /// # Errors
-/// The program is in no table: it would be missing on a fresh machine.
+/// The program is in no table, so it would be missing on a fresh machine.
 pub fn program(name: &str) -> Result<Command> {
     if packages::find(name).is_some() {
         let mut command = raw(name);
@@ -46,9 +46,9 @@ pub fn program(name: &str) -> Result<Command> {
     }
 }
 
-/// The same, ended by the kernel with `signal` when the lab ends for any reason.
+/// The same; the kernel sends `signal` to it when the lab ends for any reason.
 ///
-/// The signal comes at the end of the *thread* that starts it, so start it from one that lasts.
+/// The signal is sent at the end of the *thread* that starts it, so start it from a long-lived one.
 ///
 /// # Errors
 /// As [`program`].
@@ -67,7 +67,7 @@ pub fn dying_with_us(name: &str, signal: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A nested cargo, without what the outer one told this program about its own package.
+/// A nested cargo, without the outer cargo's variables about this package.
 ///
 /// # Errors
 /// As [`program`].
@@ -83,7 +83,7 @@ pub fn cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// A program that a nested cargo has just built, ended when the lab ends.
+/// A program that a nested cargo has just built; it ends with the lab.
 ///
 /// # Errors
 /// `setpriv` left the table.
@@ -93,8 +93,7 @@ pub fn built(path: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// The same, ended by the kernel when it took this much processor time, seconds, or refused more
-/// memory than this, bytes.
+/// The same with limits enforced by the kernel: processor time in seconds, memory in bytes.
 ///
 /// # Errors
 /// As [`built`].
@@ -110,12 +109,12 @@ pub fn limited(path: &Path, seconds: f64, memory: u64) -> Result<Command> {
     Ok(command)
 }
 
-/// This program itself once more, ended when the lab ends; with less priority than what is timed.
+/// This program in another process, which ends with the lab and has a lower priority than timed programs.
 ///
 /// # Errors
 /// Its path cannot be read, or a program left the table.
 pub fn own(priority: Priority) -> Result<Command> {
-    // The file may be replaced while tests are built; what runs stays reachable like this.
+    // The file may be replaced by a build of tests; this path still refers to the running program.
     let path = format!("/proc/{}/exe", std::process::id());
     match priority {
         Priority::Usual => built(Path::new(&path)),
@@ -131,7 +130,7 @@ pub fn own(priority: Priority) -> Result<Command> {
     }
 }
 
-/// Who gets a processor first.
+/// The scheduling priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// As everything else.
@@ -140,16 +139,16 @@ pub enum Priority {
     Low,
 }
 
-/// A program of the control plane, wherever `tools.rs` found it, to be asked for its version.
+/// A program of the control plane found by `tools.rs`, to query its version.
 #[must_use]
 pub fn found(path: &Path) -> Command {
     raw(path)
 }
 
-/// Runs to the end and returns what it printed.
+/// Runs to completion and returns its output.
 ///
 /// # Errors
-/// It cannot be started, or failed; its last words are in the message.
+/// It cannot be started, or failed; the message has its last output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = finish(command)?;
     if output.status.success() {
@@ -168,7 +167,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     )
 }
 
-/// Runs to the end, whatever its exit status.
+/// Runs to completion, regardless of the exit status.
 ///
 /// # Errors
 /// It cannot be started.
@@ -179,7 +178,7 @@ pub fn finish(command: &mut Command) -> Result<Output> {
         .with_context(|| format!("starting `{}`", shown(command)))
 }
 
-/// A command as a person would type it.
+/// A command as typed in a shell.
 #[must_use]
 pub fn shown(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy()];
@@ -187,7 +186,7 @@ pub fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The last lines of what a program printed.
+/// The last lines of a program's output.
 #[must_use]
 pub fn last_lines(bytes: &[u8], count: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
@@ -207,13 +206,13 @@ fn raw(name: impl AsRef<OsStr>) -> Command {
     Command::new(name)
 }
 
-/// Debian leaves the folders of system tools out of an ordinary user's PATH.
+/// Debian omits the folders of system tools from the PATH of ordinary users.
 fn with_system_folders() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/sbin")
 }
 
-/// Go's own installer leaves it to the user to add its folder.
+/// Go's installer leaves it to the user to extend PATH.
 fn with_folders_of_go() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/go/bin")

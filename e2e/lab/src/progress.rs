@@ -1,7 +1,6 @@
-//! What a person sees while something long runs: a spinner on a terminal, plain lines elsewhere.
+//! Progress of long tasks: a spinner on a terminal, plain lines elsewhere.
 //!
-//! All of it goes to standard error, so that standard output belongs to the command that was asked
-//! for.
+//! Uses standard error, since standard output belongs to the command.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::process;
 
-/// One long piece of work. Dropped without [`Step::done`], it just disappears.
+/// A long task. Dropped without [`Step::done`], it just disappears.
 pub struct Step {
     title: String,
     started: Instant,
@@ -18,7 +17,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Shows that the work began.
+    /// Shows that the task has started.
     #[must_use]
     pub fn start(title: &str) -> Self {
         let bar = on_terminal().then(|| spinner(title));
@@ -32,7 +31,7 @@ impl Step {
         }
     }
 
-    /// Says what is being done at the moment.
+    /// Shows the current step.
     pub fn detail(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(format!("{}: {text}", self.title)),
@@ -40,7 +39,7 @@ impl Step {
         }
     }
 
-    /// Ends with a line that says what came out, and the seconds.
+    /// Finishes with a line that has the result and the duration.
     pub fn done(self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -77,13 +76,13 @@ pub fn print(line: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A duration as people read it.
+/// A duration in readable form.
 #[must_use]
 pub fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
-/// Whether somebody watches: bars are for people only.
+/// Whether a person watches: bars are for people only.
 #[must_use]
 pub fn on_terminal() -> bool {
     std::io::stderr().is_terminal() && !in_ci()
@@ -95,7 +94,7 @@ pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 
-/// What programs without a terminal of their own need to know of this one.
+/// Variables about this program's terminal, for programs without one.
 #[must_use]
 pub fn for_programs() -> Vec<(String, String)> {
     let coloured = std::io::stdout().is_terminal() && !in_ci();
@@ -110,14 +109,14 @@ pub fn for_programs() -> Vec<(String, String)> {
         all.push(("COLUMNS".to_owned(), width));
     }
     let ours = |name: &str| name.starts_with("PORTOLAN_") || PASSED_ON.contains(&name);
-    // Names and values that are no text cannot be ours.
+    // Names and values that are not UTF-8 are not the lab's.
     let texts = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     all.extend(texts.filter(|(name, _)| ours(name)));
     all
 }
 
-/// Columns of the terminal that standard output goes to; none when it goes elsewhere.
+/// Columns of the terminal at standard output; `None` if it is not a terminal.
 fn terminal_width() -> Option<String> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -130,13 +129,13 @@ fn terminal_width() -> Option<String> {
     width_of(&size.ok()?)
 }
 
-/// `stty size` prints rows and columns; 0 when it does not know.
+/// `stty size` prints rows and columns; 0 if unknown.
 fn width_of(size: &str) -> Option<String> {
     let columns: u16 = size.split_whitespace().nth(1)?.parse().ok()?;
     (columns > 0).then(|| columns.to_string())
 }
 
-/// Chosen by whoever starts the lab, meant for what it starts.
+/// Settings by the user of the lab for the programs that it starts.
 const PASSED_ON: &[&str] = &["CI", "RUST_BACKTRACE", "RUST_LOG"];
 
 fn spinner(title: &str) -> ProgressBar {

@@ -1,4 +1,4 @@
-//! Runs the program of scenarios: in a guest, or here where the kernel has IPVS.
+//! Runs the program of scenarios: in a guest, or on this machine if its kernel has IPVS.
 
 mod apart;
 
@@ -16,21 +16,21 @@ use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::packages::Versions;
 use crate::{packages, process, progress, tools};
 
-/// Where the guest has the scenarios' input files.
+/// Folder of the scenarios' input files in the guest.
 const FILES: &str = "/portolan/e2e";
-/// Rules and dashboards: where the guest has them beside those files, and where they are.
+/// Rules and dashboards: their folder in the guest, and their source.
 const MONITORING: (&str, &str) = (
     "/portolan/charts/portolan/monitoring",
     "charts/portolan/monitoring",
 );
-/// The first word of what runs scenarios.
+/// First word of the command that runs scenarios.
 const RUN: &str = "run";
-/// Where the guest has kubectl: beside our programs.
+/// Path of kubectl in the guest: beside the programs.
 const KUBECTL: &str = "/portolan/bin/kubectl";
-/// Where the guest has kubeconfigs.
+/// Folder of kubeconfigs in the guest.
 const ADMIN: &str = "/portolan/admin.kubeconfig";
 const CONTROLLER: &str = "/portolan/controller.kubeconfig";
-/// What in `e2e/` is code, not input.
+/// Parts of `e2e/` that are code, not input.
 const NOT_INPUT: &[&str] = &[
     "src",
     "lab",
@@ -41,25 +41,25 @@ const NOT_INPUT: &[&str] = &[
     "Cargo.toml",
     "semantics.yaml",
 ];
-/// The longest run so far is the soak of all scenarios; one minute a kind of client.
+/// Timeout. The longest run so far is the soak of all scenarios, with one minute per kind of client.
 const DEADLINE: Duration = Duration::from_secs(2400);
-/// Memory of a guest in which something large is measured, MB.
+/// Memory of a guest for benchmarks, MB.
 const MEASURED_MEMORY: u32 = 4000;
 
-/// Whether a scenario needs a kernel or a control plane that no other has.
+/// Whether a scenario needs a kernel or a control plane of its own.
 #[must_use]
 pub fn runs_alone(scenario: &str) -> bool {
     apart::runs_alone(scenario)
 }
 
-/// Which kernel is used.
+/// The kernel to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
-    /// The emulated one.
+    /// The emulated machine's.
     Guest,
     /// This machine's own.
     Here,
-    /// This machine's own if it has IPVS and we are root, else the emulated one.
+    /// This machine's own if it has IPVS and the user is root, else the emulated machine's.
     Auto,
 }
 
@@ -69,18 +69,18 @@ enum Kernel {
     Guest(Image),
 }
 
-/// How one run differs from another.
+/// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mode {
-    /// No deadline, and a shell for whoever wants to look.
+    /// No timeout, and a shell for inspection.
     pub keep: bool,
-    /// The Debian release that the guest's kernel is from, where it is another one than this machine's.
+    /// The Debian release of the guest's kernel, if it differs from this machine's.
     pub release: Option<&'static str>,
 }
 
 /// Runs `portolan-scenarios` with these arguments and returns its exit status.
 ///
-/// Prepares the machine and builds before.
+/// Prepares the machine and builds first.
 ///
 /// # Errors
 /// Packages are missing and cannot be installed, the build failed, or the guest died.
@@ -90,7 +90,7 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
         Some(Apart::Kernel(with)) => Some(with),
         None => None,
     };
-    // This machine's own kernel runs as it was started.
+    // This machine's own kernel runs with its own boot options.
     let place = if started_with.is_some() || mode.release.is_some() {
         Place::Guest
     } else {
@@ -122,12 +122,12 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     }
 }
 
-/// They are large, so a run without that scenario does not carry them.
+/// They are large, so runs without that scenario do not include them.
 fn wants_prometheus(words: &[&str]) -> bool {
     matches!(words, [RUN, rest @ ..] if rest.contains(&"--all") || rest.contains(&"metrics"))
 }
 
-/// A kernel, our programs, and a control plane on this machine that ends with this.
+/// A kernel, the programs, and a control plane on this machine that ends with this value.
 pub struct OnApiServer {
     plane: ControlPlane,
     kernel: Kernel,
@@ -137,8 +137,8 @@ pub struct OnApiServer {
 }
 
 impl OnApiServer {
-    /// Prepares the machine, builds, and starts the control plane. `traced`: with Jaeger beside it,
-    /// where the program that runs is to send traces.
+    /// Prepares the machine, builds, and starts the control plane. `traced`: with Jaeger, to which the program should
+    /// send traces.
     ///
     /// # Errors
     /// As [`run`], or the control plane cannot be built or does not start.
@@ -155,8 +155,8 @@ impl OnApiServer {
         })
     }
 
-    /// Runs `portolan-scenarios` with these arguments on the kernel and returns its exit status. It gets
-    /// kubectl and kubeconfigs.
+    /// Runs `portolan-scenarios` with these arguments, kubectl and kubeconfigs on the kernel and returns its exit
+    /// status.
     ///
     /// # Errors
     /// As [`run`].
@@ -187,7 +187,7 @@ impl OnApiServer {
                 let mut job = in_guest(&words, &self.programs)?;
                 job.payload.file(ADMIN, &files.admin);
                 job.payload.file(CONTROLLER, &files.controller);
-                // A file, not a program of the payload: it is linked with no library.
+                // A plain file, since it is statically linked.
                 job.payload.file(KUBECTL, &self.assets.join("kubectl"));
                 job.network = true;
                 guest::run(image, &job, sink)
@@ -195,9 +195,8 @@ impl OnApiServer {
         }
     }
 
-    /// Draws a trace that the Jaeger beside the control plane has as a picture, and returns the exit status
-    /// of the program that does. `stay`: which then says where Jaeger shows it, and stays until a signal
-    /// ends it.
+    /// Draws a trace from the control plane's Jaeger and returns the exit status of the drawing program. `stay`:
+    /// print the address of Jaeger's page and wait for a signal.
     ///
     /// # Errors
     /// The control plane was prepared without Jaeger, or the program cannot be started.
@@ -219,7 +218,7 @@ impl OnApiServer {
     }
 }
 
-/// Runs a measurement of `portolan-scenarios`, built as it is shipped, and returns its exit status.
+/// Runs a benchmark of `portolan-scenarios`, release build, and returns its exit status.
 ///
 /// # Errors
 /// As [`run`].
@@ -268,7 +267,7 @@ fn in_guest(words: &[&str], programs: &Programs) -> Result<Job> {
     Ok(job)
 }
 
-/// Runs a test program that cargo has built and returns its exit status.
+/// Runs a test program built by cargo and returns its exit status.
 ///
 /// # Errors
 /// Packages are missing and cannot be installed, it cannot be started, or the guest died.
@@ -303,10 +302,10 @@ impl Kernel {
     }
 }
 
-/// The guest for these packages; none where this machine's own kernel is used.
+/// The guest for these packages; `None` if this machine's own kernel is used.
 ///
 /// # Errors
-/// As [`guest::prepare`], or it cannot be seen whether this kernel has IPVS.
+/// As for [`guest::prepare`], or it is unknown whether this kernel has IPVS.
 pub fn guest_image(
     place: Place,
     release: Option<&str>,
@@ -329,7 +328,7 @@ fn job(words: &[&str]) -> Job {
     job
 }
 
-/// Puts our programs into the guest.
+/// Adds the programs to the guest.
 #[must_use]
 pub fn with_our_programs(mut job: Job, programs: &Programs) -> Job {
     for binary in programs.iter() {
@@ -341,13 +340,13 @@ pub fn with_our_programs(mut job: Job, programs: &Programs) -> Job {
 fn kernel_has_ipvs() -> Result<bool> {
     let there = || Path::new("/proc/net/ip_vs").exists();
     if !there() {
-        // It fails where the kernel has no such module; the file tells afterwards.
+        // modprobe fails if the kernel has no such module; the file is checked afterwards.
         process::finish(process::program("modprobe")?.args(["--quiet", "ip_vs"]))?;
     }
     Ok(there())
 }
 
-/// A program ended by a signal has no exit status; 128 and more is how shells tell it.
+/// A program ended by a signal has no exit status; shells report 128 plus the signal.
 #[must_use]
 pub fn exit_code(status: std::process::ExitStatus) -> u8 {
     use std::os::unix::process::ExitStatusExt;

@@ -1,32 +1,32 @@
-//! The names of tests and checks that ran, read out of what their programs print.
+//! The names of tests and checks that ran, parsed from the output of their programs.
 //!
-//! Names are those of `e2e/semantics.yaml`, without the tier. What did not come to its end is in no
-//! list: of a scenario only what stands before its closing line counts.
+//! Names are those of `e2e/semantics.yaml`, without the tier. Incomplete results are ignored: of a scenario, only
+//! checks before its closing line count.
 
 use std::collections::BTreeSet;
 
 use crate::libtest::{self, Verdict};
 
-/// What ran in a tier.
+/// The results of a tier.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Ended as expected.
+    /// Passed.
     pub passed: BTreeSet<String>,
-    /// Did not. Of a check also why: what is printed does not tell where its name ends.
+    /// Failed. For a check with the reason, since the end of the name is not visible in the output.
     pub failed: BTreeSet<String>,
-    /// The test program whose lines come now.
+    /// The test program of the following lines.
     program: Option<String>,
     /// Checks since the last closing line: whether each passed, and its text.
     checks: Vec<(bool, String)>,
 }
 
 impl Seen {
-    /// The lines of another test program begin: `PACKAGE::PROGRAM`, or `doc` for examples.
+    /// Starts the output of another test program: `PACKAGE::PROGRAM`, or `doc` for examples.
     pub fn program(&mut self, name: &str) {
         self.program = Some(name.to_owned());
     }
 
-    /// A line without colours and outer blanks.
+    /// The line without colours and surrounding blanks.
     pub fn line(&mut self, text: &str) {
         if let Some((name, passed)) = test(text) {
             if let Some(program) = &self.program {
@@ -43,7 +43,7 @@ impl Seen {
         }
     }
 
-    /// A scenario has come to its end: what was checked since the last one belongs to it.
+    /// Ends a scenario: the checks since the last one belong to it.
     pub fn close(&mut self, scenario: &str, passed: bool) {
         for (passed, check) in std::mem::take(&mut self.checks) {
             self.put(format!("{scenario}::{check}"), passed);
@@ -51,7 +51,7 @@ impl Seen {
         self.put(scenario.to_owned(), passed);
     }
 
-    /// Whether what is named failed, once or more often.
+    /// Whether this name failed at least once.
     #[must_use]
     pub fn has_failed(&self, name: &str) -> bool {
         let why = |rest: &str| rest.is_empty() || rest.starts_with(": ");
@@ -60,7 +60,7 @@ impl Seen {
             .any(|failed| failed.strip_prefix(name).is_some_and(why))
     }
 
-    /// Adds what another part of the same tier has seen.
+    /// Adds the results of another part of the same tier.
     pub fn add(&mut self, other: Self) {
         self.passed.extend(other.passed);
         self.failed.extend(other.failed);
@@ -76,8 +76,8 @@ impl Seen {
     }
 }
 
-/// What ran of what a line tells: what was ignored did not. Examples are told apart by lines, which
-/// move, so these are left out.
+/// The result in a line, unless the test was ignored. Examples are named by line numbers, which change, so they are
+/// omitted.
 fn test(line: &str) -> Option<(&str, bool)> {
     let (name, verdict) = libtest::verdict(line)?;
     let name = name.split(" (line ").next()?;
@@ -95,9 +95,9 @@ pub struct Closing {
     pub scenario: String,
     /// Checks that passed.
     pub passed: u64,
-    /// Checks that failed.
+    /// Failed checks.
     pub failed: u64,
-    /// How long it took, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
     /// Processor time, seconds.
     pub cpu: f64,

@@ -1,4 +1,4 @@
-//! Test programs that cargo has built, started directly: which one, in which folder, with which environment.
+//! Test programs built by cargo, started directly with cargo's folder and environment.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub fn command(binary: &Binary) -> Result<std::process::Command> {
     Ok(command)
 }
 
-/// `PACKAGE::PROGRAM`; cargo adds a hash to the names of files.
+/// `PACKAGE::PROGRAM`; cargo appends a hash to file names.
 #[must_use]
 pub fn name(package: &str, path: &Path) -> String {
     let file = path.file_name().unwrap_or_default().to_string_lossy();

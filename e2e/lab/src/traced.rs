@@ -1,4 +1,4 @@
-//! The trace that a demo names: found in what it prints, drawn, and shown to whoever wants to look on.
+//! The trace of a demo: parsed from its output, drawn, and shown in Jaeger.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use crate::cache;
 use crate::progress::in_ci;
 use crate::scenarios::OnApiServer;
 
-/// How the line begins that names it.
+/// Prefix of the line with the trace ID.
 const NAMED: &str = "The trace: ";
-/// More of one line is not kept.
+/// Maximum length of a line.
 const LINE: usize = 200;
 
-/// What becomes of the trace of the change that the demo makes.
+/// The use of the trace of the demo's change.
 #[derive(Debug, Clone, Default)]
 pub struct Traces {
-    /// Where its picture goes; by default into a folder of the lab's cache.
+    /// The path of its picture; default: in a folder of the lab's cache.
     pub picture: Option<PathBuf>,
     /// Whether Jaeger stays open on it until Ctrl-C.
     pub stay: bool,
 }
 
 impl Traces {
-    /// For a person: Jaeger stays where there is a terminal to end it from.
+    /// For people: Jaeger stays open if there is a terminal to end it.
     #[must_use]
     pub fn shown(picture: Option<PathBuf>) -> Self {
         let person = io::stdin().is_terminal() && io::stdout().is_terminal() && !in_ci();
@@ -34,21 +34,21 @@ impl Traces {
         }
     }
 
-    /// Draws it; says where the picture is, and stays if that is asked for.
+    /// Draws the trace, prints the path of the picture, and keeps Jaeger open if wanted.
     pub(crate) fn draw(&self, on: &OnApiServer, trace: &str) -> Result<()> {
         let picture = match &self.picture {
-            // The program that writes it runs in another folder.
-            Some(path) => std::path::absolute(path).context("where the picture goes")?,
+            // The drawing program runs in another folder.
+            Some(path) => std::path::absolute(path).context("resolve the path of the picture")?,
             None => cache::run_folder("traces")?.join("trace.svg"),
         };
-        // Not among what the demo prints: its last line is its verdict.
+        // Separate from the demo's output, whose last line is its verdict.
         let code = on.draw(trace, &picture, self.stay, &mut io::stderr())?;
         ensure!(code == 0, "the trace {trace} was not drawn; see above");
         Ok(())
     }
 }
 
-/// Passes on what a program prints, and notes which trace it names.
+/// Passes on a program's output and extracts the trace ID.
 pub(crate) struct Noting<'s> {
     sink: &'s mut (dyn Write + Send),
     line: Vec<u8>,
@@ -95,7 +95,7 @@ mod tests {
     fn the_trace_is_found_in_what_is_passed_on() {
         let mut out = Vec::new();
         let mut noting = Noting::new(&mut out);
-        // As it comes out of a guest: with line ends of its own, and cut anywhere.
+        // As received from a guest: with CRLF, and split anywhere.
         for part in [
             "0.1 ms change\r\nThe tra",
             "ce: 7a01\r",

@@ -1,5 +1,5 @@
-//! The agent's programmer in this process, on a thread in a network namespace: it is given plans from
-//! memory, as the stream would, and tells what came of each.
+//! The agent's programmer in this process, on a thread in a network namespace. It gets plans from memory, as from the
+//! stream, and returns the result of each.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::waits::Waits;
 /// The longest that programming a plan may take, on hardware.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What came of a plan.
+/// Result of a plan.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// In the programmer's words. It took the time from the moment in which it had the plan.
+    /// The result from the programmer, with the time since it had the plan.
     pub applied: Applied,
-    /// What it asked of the kernel meanwhile.
+    /// Its requests to the kernel meanwhile.
     pub asked: Asked,
 }
 
@@ -64,7 +64,7 @@ impl Agent {
                     kernel.tap(tap);
                 }
                 let kernel = Watched::new(kernel, watch);
-                // Nobody is told what drains, so nothing has a deadline.
+                // No receiver tracks draining, so nothing has a deadline.
                 let draining = watch::Sender::default();
                 let health = Arc::default();
                 Programmer::new(kernel, slot, record, send, draining, health).run();
@@ -98,7 +98,7 @@ impl Agent {
                 let applied = self.applied.borrow().clone();
                 Ok((applied.generation >= generation).then_some(applied))
             },
-            || "it is still at work".into(),
+            || "it has not finished".into(),
         )?;
         if applied.failed > 0 {
             bail!(
@@ -133,7 +133,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.slot.stop();
         if let Some(thread) = self.thread.take() {
-            // Whoever cares for its error has called `stop`.
+            // Callers that need its error call `stop`.
             drop(thread.join());
         }
     }

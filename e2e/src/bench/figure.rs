@@ -1,8 +1,8 @@
-//! Several measurements of one thing.
+//! Several measurements of one quantity.
 
 use serde::Serialize;
 
-/// The median of some measurements, and how far they lie apart.
+/// The median of some measurements, and their range.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Figure {
     /// The one in the middle; of an even number the mean of both.
@@ -27,7 +27,7 @@ impl Figure {
         })
     }
 
-    /// The same with so many places behind the point, for tools.
+    /// The same rounded to `places` decimal places, for tools.
     pub(super) fn rounded(self, places: i32) -> Self {
         let round = |value: f64| {
             let factor = 10_f64.powi(places);

@@ -1,12 +1,12 @@
-//! What the node agent costs, measured beside the kernel's own limit.
+//! Cost of the node agent, measured beside the kernel's own limit.
 //!
-//! - **raw**: the very datagrams that the agent sends to IPVS and to sets for a plan, kept from a run of
-//!   its own and sent again from memory into an empty kernel, from the first byte to the last
-//!   acknowledgement. Nothing can program the plan faster with these messages.
-//! - **agent**: the agent's programmer, from the moment in which it has the plan until all of it is in
-//!   force in an empty kernel. That is more than the raw writer does: it looks at the kernel, computes
-//!   what it should hold, puts what is its own on record, writes settings, the device, the route and
-//!   the rules (through the tools of iptables). The parts are told apart in the table.
+//! - **raw**: the datagrams that the agent sends to IPVS and to sets for a plan, recorded in a separate run and
+//!   replayed from memory into an empty kernel, from the first byte to the last acknowledgement. Nothing can program
+//!   the plan faster with these messages.
+//! - **agent**: the agent's programmer, from the moment it has the plan until all of it is in force in an empty
+//!   kernel. It does more than the raw writer: it reads the kernel, computes the desired state, writes the ownership
+//!   record, and writes settings, the device, the route and the rules (through the tools of iptables). The table lists
+//!   the parts separately.
 //!
 //! Both run in this process, by turns, each in a network namespace of its own that is made afresh: a
 //! kernel that was emptied keeps removed real servers for a while, and each addition looks through
@@ -107,7 +107,7 @@ pub fn run(stage: &Stage, options: Options) -> Result<()> {
             measured.last()
         ));
     }
-    // What is left of this process's plans would only make the guest small.
+    // Free the memory of this process's plans: the guest is small.
     drop(recording);
     let mut controller = Controller::start(&bench.folder.path.join(MANIFESTS), stage.waits)?;
     for run in 1..=options.runs {
@@ -132,7 +132,7 @@ pub fn run(stage: &Stage, options: Options) -> Result<()> {
 
 const MANIFESTS: &str = "manifests";
 
-/// What all runs share.
+/// State shared by all runs.
 #[derive(Debug)]
 struct Bench<'a> {
     stage: &'a Stage,
@@ -227,7 +227,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Nobody looks.
+/// No tap.
 pub const NO_TAP: Option<fn(Datagram<'_>)> = None;
 
 /// Writes the manifests of a cluster into a folder of its own.
@@ -242,7 +242,7 @@ pub fn write_manifests(folder: &Path, scale: &Scale, period: &str) -> Result<()>
     Ok(())
 }
 
-/// What an agent did to IPVS and to sets, in the units in which the raw writer is measured.
+/// Operations of an agent on IPVS and sets, in the unit of the raw writer.
 fn netlink_operations(asked: &Asked) -> u64 {
     asked.of(OpKind::Ipvs) + asked.of(OpKind::Scheduler) + asked.of(OpKind::Set)
 }

@@ -1,5 +1,5 @@
-//! The node that is measured: a network namespace of its own with one address, made when the kernel
-//! has done away with those before it.
+//! The measured node: a separate network namespace with one address, created once the kernel has
+//! removed the previous ones.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::waits::Waits;
 const USERS: &str = "/sys/module/ip_vs_rr/refcnt";
 /// The longest that the kernel may need to do away with a namespace, on hardware.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The longest that a kernel may take to hold what a plan says once that is in force, on hardware.
+/// Maximum time until the kernel has the state of a plan once that is in force, on hardware.
 const SETTLE: Duration = Duration::from_secs(10);
-/// What is left to do when the virtual servers are gone.
+/// Time for the rest of the kernel's cleanup after the virtual servers are gone.
 const REST: Duration = Duration::from_millis(300);
 
 /// Makes nodes, one after the other.
 #[derive(Debug)]
 pub struct Nodes {
     waits: Waits,
-    /// What others use.
+    /// Users of the scheduler before the first measurement.
     users: u64,
     made: u32,
 }
 
 impl Nodes {
-    /// Makes none yet.
+    /// Creates no namespace yet.
     #[must_use]
     pub fn new(waits: Waits) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Nodes {
     /// takes it a while.
     ///
     /// # Errors
-    /// It cannot be made, or the kernel does not get done with those before.
+    /// It cannot be made, or the kernel does not finish removing the previous ones.
     pub fn fresh(&mut self) -> Result<Temporary> {
         let before = self.users;
         self.waits.until(
@@ -90,11 +90,11 @@ fn held(namespace: &Namespace) -> Result<(usize, usize)> {
     })
 }
 
-/// Waits until it has so many: backends that are gone may be let go a little later than the plan that
-/// took them away is in force.
+/// Waits until it has this number of servers and backends: the kernel may free removed backends a little later than
+/// the plan is in force.
 ///
 /// # Errors
-/// Tells what it has instead.
+/// Reports the numbers that it has instead.
 pub fn wait_held(namespace: &Namespace, servers: u64, backends: u64, waits: Waits) -> Result<()> {
     let wanted = (usize::try_from(servers)?, usize::try_from(backends)?);
     let mut found = (0, 0);
@@ -103,7 +103,7 @@ pub fn wait_held(namespace: &Namespace, servers: u64, backends: u64, waits: Wait
         SETTLE,
         Duration::from_millis(200),
         || {
-            found = held(namespace).context("count what the kernel holds")?;
+            found = held(namespace).context("count the virtual servers of the kernel")?;
             Ok((found == wanted).then_some(()))
         },
         || "others are there".into(),

@@ -1,4 +1,4 @@
-//! The measured plan: as the controller makes it of the manifests, and changes of it.
+//! The measured plan, as the controller computes it from the manifests, and changes of it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -21,11 +21,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What the controller plans for the node. Nothing but changes makes the programmer look at the
-    /// kernel: the time between looks is longer than any run.
+    /// The controller's plan for the node. Only changes make the programmer read the kernel: the
+    /// sync period is longer than any run.
     ///
     /// # Errors
-    /// In the controller's words.
+    /// The error of the controller.
     pub fn of(manifests: &Path) -> Result<Self> {
         let manifests = manifests.display().to_string();
         let words = [
@@ -45,7 +45,7 @@ impl Plan {
         Ok(Self { plan, moves: 0 })
     }
 
-    /// All of it, as a node gets it that has nothing.
+    /// The whole plan, as a node without a plan gets it.
     #[must_use]
     pub fn whole(&self) -> StagedChanges {
         let mut staged = StagedChanges::snapshot();

@@ -1,5 +1,5 @@
-//! The agent as a program: the controller and the agent as on a node, and what `/proc` says of the
-//! agent.
+//! The agent as a program: controller and agent as on a node, and the figures of the agent in
+//! `/proc`.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,24 +16,25 @@ use crate::work_folder::WorkFolder;
 /// Until the controller has read and planned the manifests, and the agent programmed the plan, on
 /// hardware.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long the agent is left alone before its memory is read: it looks at the whole kernel at least
-/// once meanwhile ([`PERIOD`]), which takes more than anything else it does.
+/// How long the agent is idle before its memory is read: it reads the whole kernel at least once
+/// meanwhile ([`PERIOD`]), which needs the most memory.
 const REST: Duration = Duration::from_secs(25);
 /// The setting `sync.period` of these runs.
 pub(super) const PERIOD: &str = "10s";
 
-/// What was measured of one agent.
+/// Measurements of one agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     /// Resident memory in MB after it has programmed its plan and then verified it.
     pub(super) rss_mb: f64,
-    /// Of it what it asked for itself, in MB; the rest is the program and its libraries.
+    /// Of that, its private memory in MB; the rest is the program and its libraries.
     pub(super) own_mb: f64,
     /// The most that was ever resident, in MB.
     pub(super) peak_mb: f64,
     /// Processor time from its start until its plan was in force, in seconds.
     pub(super) cpu_s: f64,
-    /// What it wrote after another start, everything being right, in its own words.
+    /// Number of write operations after a restart with a correct kernel state, as logged by the
+    /// agent.
     pub(super) restart_operations: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What the agent sent, kept, and sent again by as little code as can be: the kernel's own limit.
+//! Records the datagrams of the agent and replays them with as little code as possible: the
+//! kernel's own limit.
 
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,14 +49,14 @@ impl Recorder {
         }
     }
 
-    /// What was kept since this was called before.
+    /// Takes the datagrams recorded since the previous call.
     pub(super) fn take(&self) -> Recording {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Recording(std::mem::take(&mut kept))
     }
 }
 
-/// What an agent sent for one plan.
+/// The datagrams of an agent for one plan.
 #[derive(Debug)]
 pub(super) struct Recording(Vec<Kept>);
 
@@ -66,9 +67,8 @@ impl Recording {
         (self.0.len(), bytes)
     }
 
-    /// Sends it in the network namespace of the calling thread, each datagram once the one before is
-    /// acknowledged. Gives back the time from the first byte to the last acknowledgement, and how many
-    /// messages the kernel refused.
+    /// Sends it in the network namespace of the calling thread, each datagram once the one before is acknowledged.
+    /// Returns the time from the first byte to the last acknowledgement, and how many messages the kernel refused.
     ///
     /// # Errors
     /// There are no such sockets, or one fails.
@@ -108,7 +108,7 @@ fn open(protocol: SockProtocol) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Reads answers until the fence is acknowledged; gives back how many were errors.
+/// Reads answers until the fence is acknowledged; returns how many were errors.
 fn answers(socket: &OwnedFd, fence: u32, buffer: &mut [u8]) -> Result<u64> {
     let mut refused = 0;
     loop {

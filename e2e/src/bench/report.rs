@@ -1,4 +1,4 @@
-//! What was measured, as JSON for tools and as a table with the budgets for people.
+//! The report: JSON for tools, and a table with the budgets for readers.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ impl Measured {
         self.whole.of(OpKind::Scheduler)
     }
 
-    /// The latest run in words.
+    /// The latest run as text.
     pub(super) fn last(&self) -> String {
         let seconds = |list: &[Duration]| list.last().map_or(0.0, Duration::as_secs_f64);
         let (raw, agent) = (seconds(&self.raw), seconds(&self.agent));
@@ -176,7 +176,7 @@ impl Measured {
     }
 }
 
-/// What DESIGN allows at a scale.
+/// Budgets of DESIGN at a scale.
 fn budgets(scale: Scale) -> (f64, Option<f64>) {
     let ratio = if scale.services >= 10_000 { 1.5 } else { 2.0 };
     let memory = match u64::from(scale.services) * u64::from(scale.endpoints) {

@@ -1,4 +1,4 @@
-//! A cluster of any size as manifests: IPv4 cluster IPs of one TCP port, each with as many endpoints.
+//! A cluster of any size as manifests: IPv4 cluster IPs with one TCP port, each with the same number of endpoints.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ pub const NODE: &str = "node-a";
 pub const ADDRESS: &str = "192.168.50.11";
 /// The namespace of all Services.
 pub const NAMESPACE: &str = "bench";
-/// Of so many Services one endpoint is a pod of the node, as on a node that is full of pods.
+/// Number of Services with one endpoint on the node, as on a node that is full of pods.
 const LOCAL: u32 = 100;
 /// How many endpoints Kubernetes' own controller puts into a slice.
 const PER_SLICE: u32 = 100;

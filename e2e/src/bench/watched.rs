@@ -1,4 +1,4 @@
-//! A kernel that is watched: what a programmer asks of it, and how long the kernel takes.
+//! A kernel with counters: the requests of a programmer, and how long the kernel takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use portolan_reconcile::{
     Connections, Desired, Flow, Network, Observed, Op, OpKind, VirtualServerKey,
 };
 
-/// What was asked of a kernel since the last plan.
+/// Requests to a kernel since the last plan.
 #[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// How often links, addresses and routes were read.
@@ -31,7 +31,7 @@ pub struct Asked {
     pub writing: BTreeMap<OpKind, Duration>,
     /// How long reading took, settings too.
     pub reading: Duration,
-    /// What went over netlink to IPVS and to sets.
+    /// Netlink messages to IPVS and to sets.
     pub sent: Sent,
 }
 
@@ -65,20 +65,20 @@ impl Asked {
     }
 }
 
-/// Tells what was asked.
+/// Reads the counters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watch(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     asked: Asked,
-    /// What the kernel had been sent when counting began.
+    /// The counts when counting began.
     before: Sent,
     now: Sent,
 }
 
 impl Watch {
-    /// What was asked since this was called before, and begins anew.
+    /// Takes the counts since the previous call, and restarts the counters.
     #[must_use]
     pub(super) fn take(&self) -> Asked {
         let mut inner = self.lock();
@@ -100,7 +100,7 @@ impl Watch {
     }
 }
 
-/// A kernel and who watches it.
+/// A kernel with its counters.
 #[derive(Debug)]
 pub(super) struct Watched {
     kernel: LinuxKernel,

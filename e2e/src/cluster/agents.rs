@@ -1,4 +1,4 @@
-//! Agents: started in their node's namespace, ended, and what they said.
+//! Agents: start in their node's namespace, end, and logs.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ impl Cluster {
     /// Starts the agent of a node.
     ///
     /// # Errors
-    /// When it is not there.
+    /// If the program is missing.
     pub fn start_agent(&mut self, node: Node) -> Result<()> {
         self.start_agent_with(node, &[])
     }
@@ -65,7 +65,7 @@ impl Cluster {
     /// Ends the agent of a node at once.
     ///
     /// # Errors
-    /// When it had ended by itself.
+    /// If it had already ended.
     pub fn kill_agent(&mut self, node: Node) -> Result<()> {
         self.agents
             .remove(&node)
@@ -82,7 +82,7 @@ impl Cluster {
         agent.with_context(|| no_agent(node))?.pause()
     }
 
-    /// Lets the agent of a node go on.
+    /// Resumes the agent of a node.
     ///
     /// # Errors
     /// When it does not run.
@@ -137,7 +137,7 @@ impl Cluster {
         self.state(node).into()
     }
 
-    /// Takes away the record of what is an agent's own, as a disk that was lost does.
+    /// Removes the ownership record of an agent, as if its disk was lost.
     ///
     /// # Errors
     /// When there is none.

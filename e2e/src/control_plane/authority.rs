@@ -1,5 +1,5 @@
-//! The certificates of one control plane: an authority of its own, which signs the servers' and
-//! every client's. Keys never leave the control plane's folder.
+//! The certificates of one control plane: its own CA, which signs the certificates of servers and
+//! clients. Keys never leave the control plane's folder.
 
 use anyhow::{Context, Result};
 use rcgen::{
@@ -52,7 +52,7 @@ impl Authority {
         self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// For a client: who it is to the API server, alone or in a group.
+    /// Certificate of a client: its user name at the API server, and optionally its group.
     pub(super) fn client(&self, user: &str, group: Option<&str>) -> Result<Identity> {
         let mut params = CertificateParams::default();
         let name = &mut params.distinguished_name;

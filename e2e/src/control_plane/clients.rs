@@ -1,4 +1,4 @@
-//! Who talks to the control plane: identities, kubeconfig files, kubectl.
+//! Clients of the control plane: identities, kubeconfig files, kubectl.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,7 +38,7 @@ impl Reach {
 
 /// May do everything.
 const ADMIN: &str = "admin";
-/// The group that the API server lets do everything.
+/// The group of cluster administrators.
 const MASTERS: &str = "system:masters";
 
 impl ControlPlane {
@@ -48,8 +48,8 @@ impl ControlPlane {
         self.folder.path.join(reach.file(ADMIN))
     }
 
-    /// Makes a user, who may do what RBAC lets that name or group do, and gives back the path of
-    /// the user's kubeconfig. A second call gives the same user new keys.
+    /// Creates a user with the RBAC permissions of that name or group, and returns the path of its
+    /// kubeconfig. A second call creates new keys for the same user.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -61,7 +61,7 @@ impl ControlPlane {
     /// Runs kubectl as administrator and gives back what it printed.
     ///
     /// # Errors
-    /// When it ends with anything but 0; the message holds its own words.
+    /// When it ends with anything but 0; the message contains its output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         self.kubectl_with_input(arguments, "")
     }
@@ -81,7 +81,7 @@ impl ControlPlane {
     pub fn kubectl_with_input(&self, arguments: &[&str], input: &str) -> Result<String> {
         let config = self.kubeconfig(Reach::Here).display().to_string();
         let cache = self.folder.path.join("kubectl").display().to_string();
-        // Not into the home of whoever runs this: what is cached of one server is wrong for the next.
+        // Not the home directory of the caller: the cache of one server is wrong for the next.
         let own = ["--kubeconfig", &config, "--cache-dir", &cache];
         let words = [&own, arguments].concat();
         Program::Kubectl.run_with_input(&words, input)
@@ -90,7 +90,7 @@ impl ControlPlane {
     /// Creates or changes the objects of manifests.
     ///
     /// # Errors
-    /// In kubectl's words.
+    /// The error of kubectl.
     pub fn apply(&self, manifests: &str) -> Result<()> {
         self.kubectl_with_input(&["apply", "-f", "-"], manifests)
             .map(drop)

@@ -1,8 +1,9 @@
-//! A real Kubernetes control plane on this machine's loopback: etcd, the API server and Kubernetes'
-//! own controllers, with an authority, ports and a folder of their own. No root is needed.
+//! A real Kubernetes control plane on this machine's loopback: etcd, the API server and Kubernetes' own controllers,
+//! with their own CA, ports and folder. It needs no root.
 //!
 //! Each program is a guard, and each can be ended and started again by itself; the store keeps its
-//! data. The programs are found by [`Program::path`](crate::program::Program::path), never in PATH. [`kubelet`] plays the nodes.
+//! data. The programs are found by [`Program::path`](crate::program::Program::path), never in PATH. [`kubelet`] plays
+//! the nodes.
 
 mod authority;
 mod clients;
@@ -36,13 +37,13 @@ pub const FROM_A_GUEST: &str = "10.0.2.2";
 const ADMIN_FILE: &str = "admin.kubeconfig";
 /// Users with tokens.
 const TOKENS_FILE: &str = "tokens.csv";
-/// How long a program may need until it serves, on hardware; seen: 3 s for the API server.
+/// How long a program may need until it serves, on hardware; measured: 3 s for the API server.
 const START: Duration = Duration::from_secs(60);
 /// How long a program may need to end after SIGTERM; the API server lets requests finish.
 const END: Duration = Duration::from_secs(30);
-/// How often another port is tried when somebody else was faster.
+/// Number of retries with another port if a port was taken in the meantime.
 const PORT_ATTEMPTS: u32 = 5;
-/// What each program last said, in errors.
+/// Number of the last log lines of each program in errors.
 const LINES_SHOWN: usize = 8;
 
 /// Which store lies below the API server.
@@ -67,11 +68,11 @@ pub struct Options {
     pub api_server: Vec<String>,
     /// More arguments of the controller manager.
     pub controller_manager: Vec<String>,
-    /// Who else may join it; by default nobody but programs of this machine.
+    /// Further clients; by default only programs of this machine can connect.
     pub nodes: Option<ForNodes>,
 }
 
-/// What an API server needs to have real kubelets as clients and to be one of theirs.
+/// Settings of an API server with real kubelets, which are its clients and its servers.
 #[derive(Debug, Clone)]
 pub struct ForNodes {
     /// The address by which nodes reach it.
@@ -142,7 +143,7 @@ impl ControlPlane {
     /// Starts all three programs and waits until each serves and the namespace `default` is there.
     ///
     /// # Errors
-    /// When a program is missing, ends, or does not serve in time; with the last words of each.
+    /// When a program is missing, ends, or does not serve in time; with the last log lines of each.
     pub fn start(waits: Waits, options: Options) -> Result<Self> {
         let mut plane = Self {
             running: BTreeMap::new(),
@@ -156,7 +157,7 @@ impl ControlPlane {
         for part in Part::ALL {
             plane.start_first(part)?;
         }
-        // One that lost its port to somebody who answers like it has ended by now.
+        // A program that lost its port to another instance has ended by now.
         plane.check_running()?;
         Ok(plane)
     }
@@ -212,7 +213,7 @@ impl ControlPlane {
         self.running_part(part)?.pause()
     }
 
-    /// Lets a part that was stopped go on.
+    /// Resumes a stopped part.
     ///
     /// # Errors
     /// When it does not run.
@@ -237,8 +238,7 @@ impl ControlPlane {
     /// Whether every part still runs.
     ///
     /// # Errors
-    /// When one has ended by itself; with the last words of each. A part that was stopped is not
-    /// missed.
+    /// If one has ended; with the last log lines of each. A part that was stopped is not missed.
     pub fn check_running(&self) -> Result<()> {
         for running in self.running.values() {
             if let Some(status) = running.ended()? {
@@ -299,7 +299,7 @@ impl ControlPlane {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// An error with the last words of every part, unless it has them already.
+    /// An error with the last log lines of every part, unless it has them already.
     #[must_use]
     pub fn with_logs(&self, error: anyhow::Error) -> anyhow::Error {
         logs::attach(error, || self.last_words())
@@ -315,7 +315,7 @@ impl ControlPlane {
         Part::ALL.map(tail).concat()
     }
 
-    /// Chooses a port, and another one if somebody took it before the part could.
+    /// Chooses a port, and another one if it was taken before the part could listen.
     fn start_first(&mut self, part: Part) -> Result<()> {
         for _ in 1..PORT_ATTEMPTS {
             self.choose_port(part)?;

@@ -107,7 +107,7 @@ fn for_this_machine() -> Vec<String> {
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",
         "--authorization-mode=RBAC",
-        // Pods of a lab need no accounts, and nobody would make them.
+        // Pods of a lab need no service accounts, and no controller would create them.
         "--disable-admission-plugins=ServiceAccount",
         "--endpoint-reconciler-type=none",
     ];
@@ -121,7 +121,7 @@ fn for_nodes(file: &dyn Fn(&str) -> String, nodes: &ForNodes) -> Vec<String> {
         "--authorization-mode=Node,RBAC".to_owned(),
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--token-auth-file={}", file(super::TOKENS_FILE)),
-        // The kubelets' certificates are their own and not looked at.
+        // The certificates of kubelets are self-signed and not verified.
         format!(
             "--kubelet-client-certificate={}",
             file("kubelet-client.crt")

@@ -11,7 +11,7 @@ const RANGE: std::ops::Range<u16> = 20_000..30_000;
 /// How many are tried.
 const ATTEMPTS: u16 = 200;
 
-/// A port that nobody listens on at this moment and that is none of `others`.
+/// A port that is free at this moment and not in `others`.
 ///
 /// # Errors
 /// When there is none.

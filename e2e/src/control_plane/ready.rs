@@ -1,4 +1,4 @@
-//! When a part of the control plane serves: asked of the part itself, over the network.
+//! Readiness of a part of the control plane, checked over the network at the part itself.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ impl ControlPlane {
     /// Waits until the API server says that it is ready, the store below it included.
     ///
     /// # Errors
-    /// When it does not in time or has ended; with the last words of each part.
+    /// When it does not in time or has ended; with the last log lines of each part.
     pub fn wait_ready(&self) -> Result<()> {
         self.wait_serving(Part::ApiServer)
             .map_err(|error| self.with_logs(error))

@@ -18,10 +18,10 @@ use crate::stop;
 const POD_ROOM: u32 = 250;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What is stood up.
+/// Arguments of the command.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// How many nodes, on which pods start to run as soon as they are created; at most 250.
+    /// Number of nodes, on which pods run as soon as they are created; at most 250.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(..=250))]
     nodes: u8,
     /// Uses etcd 3.4, which Debian 12 has: lists are not streamed.
@@ -30,7 +30,7 @@ pub struct Arguments {
     /// Runs these of Kubernetes' controllers, with commas between, instead of the usual ones.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     controllers: Vec<String>,
-    /// Makes a user of this name as well, who may do what RBAC lets that name do; may be repeated.
+    /// Also creates a user of this name, with the RBAC permissions of that name; may be repeated.
     #[arg(long = "user", value_name = "NAME")]
     users: Vec<String>,
     /// Starts Jaeger beside it, which takes traces and shows them.
@@ -41,10 +41,11 @@ pub struct Arguments {
     ignore_stdin: bool,
 }
 
-/// Stands it up, says how to reach it, and stays until standard input ends or a signal comes.
+/// Starts the control plane, prints how to reach it, and runs until standard input ends or a signal
+/// arrives.
 ///
 /// # Errors
-/// When a program is missing, does not serve in time, or ends by itself.
+/// When a program is missing, does not serve in time, or ends.
 pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     let mut options = Options::default();
     if arguments.old_etcd {
@@ -73,7 +74,7 @@ pub fn run(stage: &Stage, arguments: &Arguments) -> Result<bool> {
     Ok(true)
 }
 
-/// Starts it on free ports, and on others if somebody took one before it could.
+/// Starts it on free ports, and on others if one was taken before it could listen.
 fn start_jaeger(stage: &Stage, plane: &ControlPlane) -> Result<Jaeger> {
     let log = plane.folder().join("jaeger.log");
     let start = || {

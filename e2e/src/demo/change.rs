@@ -1,5 +1,5 @@
-//! A change on its way: a manifest is replaced, and the time passes until each node's kernel
-//! sends new connections where they belong.
+//! The way of a change: a manifest is replaced, and the time is measured until each node's kernel
+//! sends new connections to the right endpoints.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ const CHANGES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Makes every change and prints how long each took; gives back what the manifests promise then.
+/// Makes every change and prints how long each took; returns what the manifests promise then.
 pub(super) fn show_all(
     stage: &Stage,
     checks: &mut Checks,

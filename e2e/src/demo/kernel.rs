@@ -1,4 +1,4 @@
-//! What a node's kernel holds, beside what its plan says: each virtual server with its Service.
+//! The virtual servers of a node's kernel beside its plan: each with its Service.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(super) fn show(
             services
                 .get(key)
                 .cloned()
-                .unwrap_or_else(|| "of nobody".to_owned()),
+                .unwrap_or_else(|| "no Service".to_owned()),
             reals.join(" "),
         ]);
     }

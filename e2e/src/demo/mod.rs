@@ -1,5 +1,5 @@
-//! What `cargo demo` shows: a cluster of two nodes, its plans, the kernel, clients, and a change
-//! on its way from a file to the kernel. Everything shown is also checked.
+//! `cargo demo`: a cluster of two nodes, its plans, the kernel, clients, and a change on its way
+//! from a file to the kernel. Everything shown is also checked.
 
 mod change;
 pub mod cluster;
@@ -32,7 +32,8 @@ const MANIFESTS: [&str; 5] = [
 ];
 const POD_PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 8080), (Protocol::Udp, 5353)];
 
-/// Shows it; `keep` stays afterwards until a signal comes. True if all was as expected.
+/// Runs the demo; with `keep`, the lab stays until a signal arrives. Returns true if everything was
+/// as expected.
 ///
 /// # Errors
 /// When it cannot go on: no IPVS, no root, a program is missing or ends.
@@ -189,14 +190,17 @@ fn stay(console: Console, cluster: &Cluster) -> Result<()> {
 
 const SET: &str = "PORTOLAN-FRONTEND";
 
-/// One client's attempts at one address, from another terminal while the demo stays.
+/// Connects as one client to one address, from another terminal while the demo runs.
 ///
 /// # Errors
-/// When nobody is called `from`, or no lab stands.
+/// If `from` is no client of the lab, or no lab is running.
 pub fn dial(stage: &Stage, from: &str, target: SocketAddr, udp: bool, times: u32) -> Result<bool> {
     let Some(client) = Resident::named(from) else {
         let names: Vec<_> = Resident::all().map(Resident::name).collect();
-        bail!("nobody is called {from:?}; there are {}", names.join(", "));
+        bail!(
+            "unknown client {from:?}; expected one of {}",
+            names.join(", ")
+        );
     };
     let namespace = crate::namespace::Namespace::open(&format!("{PREFIX}{}", client.name()))?;
     let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };

@@ -25,7 +25,7 @@ fn clients() -> [Resident; 5] {
     ]
 }
 
-/// Asks, prints client × Service, and checks that every endpoint answered and nobody else.
+/// Connects, prints client × Service, and checks that every endpoint answered and no other.
 pub(super) fn show(
     stage: &Stage,
     checks: &mut Checks,
@@ -113,7 +113,7 @@ fn short(name: &str) -> &str {
     name.strip_prefix("pod-").unwrap_or(name)
 }
 
-/// Whose address an endpoint saw.
+/// The owner of the address that an endpoint saw.
 fn whose(client: Resident, seen: IpAddr) -> String {
     let family = Family::of(seen);
     let of = |node: &Node| node.all_addresses(family).contains(&seen);

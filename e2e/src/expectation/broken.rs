@@ -1,4 +1,4 @@
-//! The table of what is broken on purpose, and the cell that has to notice it.
+//! The table of mutations, and the cell that has to detect each.
 
 use std::net::SocketAddr;
 
@@ -43,15 +43,15 @@ struct Cell {
 /// Kernel state that is broken on purpose.
 #[derive(Debug)]
 pub struct Mutation {
-    /// In words.
+    /// A description.
     pub name: String,
     /// On which network.
     pub network: Network,
     /// Where.
     pub node: Node,
-    /// What breaks it: programs with their words.
+    /// The programs that break it, with their arguments.
     pub break_it: Vec<String>,
-    /// What undoes that.
+    /// The programs that undo that.
     pub undo: Vec<String>,
     /// The cell that has to notice.
     pub row: Row,
@@ -66,7 +66,7 @@ pub struct Mutation {
 /// Reads a table; cells are found among `rows`.
 ///
 /// # Errors
-/// Names the mutation that does nothing, names nobody we know, or whose cell is in no other table.
+/// Names the mutation that does nothing, has an unknown client, or whose cell is in no other table.
 pub fn read(table: &str, rows: &[&Row]) -> Result<Vec<Mutation>> {
     let table: Table = serde_saphyr::from_str(table).context("read the table of mutations")?;
     ensure!(!table.mutations.is_empty(), "the table has no mutations");

@@ -1,4 +1,5 @@
-//! Tables of what clients must meet elsewhere than on cluster IPs: each row says who answers.
+//! Tables of the results that clients must get at other addresses than cluster IPs: each row names
+//! the endpoints.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ struct RawRow {
 /// Reads a table.
 ///
 /// # Errors
-/// Names the row that is twice there, names nobody we know, has no rule, or contradicts itself.
+/// Names the row that is a duplicate, has an unknown client, has no rule, or contradicts itself.
 pub fn read(table: &str) -> Result<Vec<Row>> {
     let table: Table = serde_saphyr::from_str(table).context("read the table of expectations")?;
     let mut seen = BTreeSet::new();
@@ -55,7 +56,7 @@ pub fn read(table: &str) -> Result<Vec<Row>> {
 
 fn complete(raw: RawRow) -> Result<Row> {
     let from = Resident::named(&raw.from)
-        .with_context(|| format!("from: nobody is called {:?}", raw.from))?;
+        .with_context(|| format!("from: unknown client {:?}", raw.from))?;
     let answered = raw.expect == Expect::Answered;
     ensure!(
         answered == raw.source.is_some() && answered != raw.by.is_empty(),

@@ -59,7 +59,7 @@ pub(super) struct Lists {
     rules: Vec<String>,
 }
 
-/// Where a cell is in the matrix: who sends, to which Service, at which of its places, how.
+/// The coordinates of a cell: client, Service, address of the Service, protocol and family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Coordinates {
     /// The Service.
@@ -70,7 +70,7 @@ pub struct Coordinates {
     pub protocol: Protocol,
     /// The family.
     pub family: Family,
-    /// Who sends.
+    /// The client.
     pub from: Resident,
 }
 
@@ -97,7 +97,7 @@ pub struct Matrix {
 /// Reads a table.
 ///
 /// # Errors
-/// Names the combination that no row or more than one has, and the row that names nobody we know,
+/// Names the combination with no row or with more than one, and the row that has an unknown client,
 /// has no rule, or contradicts itself.
 pub fn read(table: &str, places: &Places) -> Result<Matrix> {
     let Table { dimensions, rows } =
@@ -197,8 +197,8 @@ impl Dimensions {
     fn all(&self) -> Result<BTreeSet<Coordinates>> {
         let mut all = BTreeSet::new();
         for from in &self.from {
-            let from = Resident::named(from)
-                .with_context(|| format!("from: nobody is called {from:?}"))?;
+            let from =
+                Resident::named(from).with_context(|| format!("from: unknown client {from:?}"))?;
             for Frontends {
                 service,
                 at: places,
@@ -220,14 +220,14 @@ impl Dimensions {
         Ok(all)
     }
 
-    /// The clients, in the order in which they are shown.
+    /// The clients, in display order.
     ///
     /// # Errors
-    /// When nobody is called so.
+    /// If a client is unknown.
     pub fn clients(&self) -> Result<Vec<Resident>> {
         self.from
             .iter()
-            .map(|name| Resident::named(name).with_context(|| format!("nobody is called {name:?}")))
+            .map(|name| Resident::named(name).with_context(|| format!("unknown client {name:?}")))
             .collect()
     }
 }
@@ -285,7 +285,7 @@ mod tests {
         let row = "- {from: [outside], to: [open], at: [balancer], expect: silent, by: [pod-a1], rules: [S-22]}";
         assert!(refused(row).contains("row 1: by, source"));
         let row =
-            "- {from: [outside], to: [nobody], at: [balancer], expect: silent, rules: [S-22]}";
-        assert!(refused(row).contains("nobody has no balancer of TCP IPv4"));
+            "- {from: [outside], to: [unknown], at: [balancer], expect: silent, rules: [S-22]}";
+        assert!(refused(row).contains("unknown has no balancer of TCP IPv4"));
     }
 }

@@ -1,4 +1,4 @@
-//! Tables of what settings change: rows that hold with the defaults, and for each mode what differs.
+//! Tables of modes: rows that hold with the defaults, and for each mode the differences.
 
 use std::collections::BTreeSet;
 
@@ -32,23 +32,23 @@ struct RawMode {
 /// Settings with what clients meet under them.
 #[derive(Debug)]
 pub struct Mode {
-    /// In words.
+    /// A description.
     pub name: String,
     /// Where it is tried.
     pub network: Network,
     /// The path of manifests that take the place of the lab's Nodes.
     pub nodes: Option<String>,
-    /// What stands in the rules of every node, both families, while it is in force.
+    /// Text in the rules of every node, in both families, while the mode is in force.
     pub holds: Option<String>,
-    /// What clients meet.
+    /// The results of clients.
     pub matrix: Matrix,
-    /// How many of its cells are not as with the defaults.
+    /// Number of cells that differ from the defaults.
     pub differing: usize,
     settings: Value,
 }
 
 impl Mode {
-    /// The `ProxyConfig` that asks for it.
+    /// The `ProxyConfig` of the mode.
     #[must_use]
     pub fn manifest(&self) -> String {
         proxy_config(&self.settings)

@@ -1,4 +1,4 @@
-//! The table of settings that change while an agent runs, and of what shows it.
+//! The table of settings that change while an agent runs, and of their visible effects.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ pub struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Elsewhere {
-    /// In words.
+    /// A description.
     pub why: String,
     /// The test that shows it.
     pub test: String,
@@ -31,15 +31,15 @@ pub struct Row {
     setting: String,
     #[serde(default)]
     change: Value,
-    /// What is done by hand before.
+    /// Manual step before the change.
     pub by_hand: Option<Hand>,
-    /// What tells.
+    /// Source of the observation.
     #[serde(default)]
     pub see: String,
-    /// What it says before.
+    /// The observation before.
     #[serde(default)]
     pub before: Says,
-    /// What it says after.
+    /// The observation after.
     #[serde(default)]
     pub after: Says,
     /// A second change that follows at once.
@@ -52,21 +52,21 @@ pub struct Row {
 #[serde(deny_unknown_fields)]
 pub struct Apart {
     change: Value,
-    /// How many seconds lie between the two at least.
+    /// Minimum number of seconds between the two passes.
     pub seconds: u32,
 }
 
-/// What is done by hand.
+/// A manual step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hand {
-    /// An endpoint leaves the cluster, and a client of it stays.
+    /// An endpoint is removed while a client stays connected.
     EndpointLeaves,
     /// A virtual server is deleted.
     ServerDeleted,
 }
 
-/// Texts that are there, and that are not.
+/// Texts that have to be present, and texts that have to be absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Says {
@@ -75,12 +75,12 @@ pub struct Says {
 }
 
 impl Says {
-    /// The first text that is not as it should be, in words; `None` if all are.
+    /// The first mismatch as text; `None` if all texts match.
     #[must_use]
-    pub fn missing(&self, told: &str) -> Option<String> {
-        let lacking = self.has.iter().find(|text| !told.contains(*text));
+    pub fn missing(&self, output: &str) -> Option<String> {
+        let lacking = self.has.iter().find(|text| !output.contains(*text));
         let lacking = lacking.map(|text| format!("{text:?} is not there"));
-        let there = || self.lacks.iter().find(|text| told.contains(*text));
+        let there = || self.lacks.iter().find(|text| output.contains(*text));
         lacking.or_else(|| there().map(|text| format!("{text:?} is there")))
     }
 }
@@ -117,13 +117,13 @@ impl Table {
         (proxy_config(&first), second)
     }
 
-    /// What is changed, with the setting's name.
+    /// The changes, with the setting's name.
     pub fn changes(&self) -> impl Iterator<Item = (&str, &Row)> {
         let here = self.rows.iter().filter(|row| row.elsewhere.is_none());
         here.map(|row| (row.setting.as_str(), row))
     }
 
-    /// What shows elsewhere, with the setting's name.
+    /// Settings that other tests cover, with the setting's name.
     pub fn elsewhere(&self) -> impl Iterator<Item = (&str, &Elsewhere)> {
         self.rows.iter().filter_map(|row| {
             let elsewhere = row.elsewhere.as_ref()?;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_what_is_not_is_told() {
+    fn missing_and_unexpected_texts_are_reported() {
         let says = Says {
             has: vec!["ab".into()],
             lacks: vec!["cd".into()],

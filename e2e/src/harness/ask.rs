@@ -1,4 +1,4 @@
-//! Questions to a lab: the logs and tools of its nodes, and connections of its clients.
+//! Queries of a lab: the logs and tools of its nodes, and connections of its clients.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,10 +40,10 @@ impl<S> Lab<'_, S> {
         self.stage.waits.limit(on_hardware)
     }
 
-    /// Asks until the answer is no error, while all programs run; the last error is reported.
+    /// Retries until `ask` succeeds, while all programs run; on timeout, returns the last error.
     ///
     /// # Errors
-    /// When the deadline has passed, or a program ended by itself.
+    /// When the deadline has passed, or a program ended.
     pub(crate) fn eventually<T>(
         &self,
         what: &str,
@@ -90,7 +90,7 @@ impl<S> Lab<'_, S> {
         Ok(self.cluster.said(node)?.len())
     }
 
-    /// What the agent of a node has logged since its log ended there.
+    /// The log of a node's agent after position `end`.
     pub(crate) fn log_since(&self, node: Node, end: usize) -> Result<String> {
         let mut log = self.cluster.said(node)?;
         ensure!(

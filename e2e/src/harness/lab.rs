@@ -19,7 +19,7 @@ use crate::witness;
 pub(crate) struct Lab<'a, S = ()> {
     // The order matters: programs end before the namespaces in which they run go.
     pub(crate) cluster: Cluster,
-    /// What this scenario knows beside the lab.
+    /// State of the scenario beside the lab.
     pub(crate) state: S,
     pub(crate) servers: Servers,
     pub(crate) topology: Arc<Topology>,

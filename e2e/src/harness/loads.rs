@@ -1,4 +1,4 @@
-//! Steady traffic of several clients with a common beginning, and what came of it.
+//! Steady traffic of several clients with a common start, and its results.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! What the scenarios share: the lab with its programs ([`Lab`]), the runner of a scenario's parts, the
-//! logs that come with a failure ([`logs`]), and steady traffic ([`loads`]).
+//! Shared code of scenarios: the lab with its programs ([`Lab`]), the runner of a scenario's parts, logs attached to
+//! a failure ([`logs`]), and steady traffic ([`loads`]).
 //!
 //! Waiting is [`Waits::eventually`](crate::waits::Waits::eventually), with the deadlines named beside it.
 

@@ -10,7 +10,7 @@ pub(crate) type Part<L> = (&'static str, fn(&mut L, &mut Checks) -> Result<()>);
 
 /// The programs of a scenario, which run and write logs.
 pub(crate) trait Environment {
-    /// Fails if a program ended by itself.
+    /// Fails if a program has ended.
     fn check_running(&self) -> Result<()>;
 
     /// An error with the last lines of the programs' logs, unless it has them already.

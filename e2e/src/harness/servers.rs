@@ -42,7 +42,7 @@ impl Servers {
         Node::ALL.into_iter().map(start).collect()
     }
 
-    /// Fails if a daemon answered anybody.
+    /// Fails if a daemon answered a client.
     pub(crate) fn no_daemon_was_reached(&self) -> Result<()> {
         let reached: u64 = self.daemons.iter().map(Server::answered).sum();
         ensure!(reached == 0, "{reached} did");

@@ -1,4 +1,4 @@
-//! What the trace of a change has to be like.
+//! The required shape of the trace of a change.
 
 use std::collections::BTreeSet;
 
@@ -28,11 +28,11 @@ impl Trace {
         Ok(())
     }
 
-    /// Fails unless it leads from a trigger through all that the controller does to what the agents of
-    /// exactly these nodes did, each part below what it is a part of and by whom it should be.
+    /// Fails unless the trace leads from a trigger through all steps of the controller to the steps of the agents of
+    /// exactly these nodes, with each span below its parent and of the right service.
     ///
     /// # Errors
-    /// What is missing or too much.
+    /// Names the missing or unexpected span.
     pub fn check_change(&self, nodes: &[&str]) -> Result<()> {
         let root = self.root()?;
         ensure!(root.name == "change", "it is called {}", root.name);
@@ -63,10 +63,10 @@ impl Trace {
         Ok(())
     }
 
-    /// What became of it on a node.
+    /// The delivery span of a node.
     ///
     /// # Errors
-    /// When it was not sent there.
+    /// If the change was not sent there.
     pub fn delivery(&self, node: &str) -> Result<&Span> {
         let mut all = self.named("deliver");
         let found = all.find(|span| span.node() == Some(node));
@@ -77,7 +77,7 @@ impl Trace {
     /// there is drawn here only, and both are linked.
     ///
     /// # Errors
-    /// What is otherwise.
+    /// Names the mismatch.
     pub fn check_took_along(&self, other: &Self, node: &str) -> Result<()> {
         let (held, went) = (self.delivery(node)?, other.delivery(node)?);
         let there = went.links().any(|link| link == (&*self.id, &*held.id));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_leaves_its_parent_or_has_none_is_told() {
+    fn a_span_outside_its_parent_or_without_one_is_reported() {
         let wrong = |spans: &[fixture::Line<'_>]| {
             let error = fixture::trace(spans).check_shape().unwrap_err();
             error.to_string()

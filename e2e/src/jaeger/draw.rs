@@ -30,7 +30,7 @@ mod tests {
     use super::super::fixture;
 
     #[test]
-    fn a_line_tells_when_how_long_what_and_whose() {
+    fn a_line_has_start_duration_name_and_owner() {
         let lines = super::lines(&fixture::change());
         assert_eq!(
             lines[0],

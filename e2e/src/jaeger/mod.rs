@@ -1,5 +1,4 @@
-//! Jaeger, as everybody runs it to look at traces: it is started, asked by its query API, and what it
-//! has is drawn as text and as a picture.
+//! Jaeger as a program: starts it, queries its API, and draws traces as text and as a picture.
 
 mod check;
 mod draw;
@@ -23,7 +22,7 @@ pub use trace::{Span, Trace};
 use crate::program::{Program, Running};
 use crate::waits::{LATER, Waits};
 
-/// What it listens on otherwise; any free port of loopback will do.
+/// Its other listeners; any free port of loopback will do.
 const UNUSED: [&str; 9] = [
     "admin.http",
     "collector.grpc-server",
@@ -56,7 +55,7 @@ impl Jaeger {
     /// Starts it, and waits until it answers. What it prints goes to `log`.
     ///
     /// # Errors
-    /// When it is not there, ends, or does not answer in time; with its own words.
+    /// When it is not there, ends, or does not answer in time; with its output.
     pub fn start(waits: Waits, ports: Ports, log: &Path) -> Result<Self> {
         let mut words = vec![
             format!("--collector.otlp.grpc.host-port=127.0.0.1:{}", ports.otlp),
@@ -93,7 +92,7 @@ impl Jaeger {
         self.ports
     }
 
-    /// Fails if it ended by itself.
+    /// Fails if it has ended.
     ///
     /// # Errors
     /// With its exit status.

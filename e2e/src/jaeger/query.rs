@@ -1,4 +1,4 @@
-//! Jaeger's query API, as far as it is asked here.
+//! The used part of Jaeger's query API.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::traffic::http;
 
 /// One question.
 const QUESTION: Duration = Duration::from_secs(5);
-/// Who begins traces.
+/// The service that begins traces.
 const SERVICE: &str = "portolan-controller";
 
 /// Asks a Jaeger that runs somewhere; `http://ADDRESS:PORT` when it is written.
@@ -42,7 +42,7 @@ impl Query {
         format!("{self}/trace/{trace}")
     }
 
-    /// Whether somebody answers there.
+    /// Whether the API answers.
     #[must_use]
     pub fn answers(&self) -> bool {
         self.ask::<serde_json::Value>("/api/services").is_ok()
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_is_not_asked_for() {
-        // Nobody listens there, so it would be another error.
+        // No program listens there, so a request would fail with another error.
         let query = Query::on_loopback(1);
         for wrong in ["", "x", "7a HTTP/1.1", &"7".repeat(33)] {
             let error = query.trace(wrong).unwrap_err().to_string();

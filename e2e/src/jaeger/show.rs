@@ -1,5 +1,5 @@
-//! `portolan-scenarios trace`: a trace that Jaeger has as a picture in a file, and a place to look
-//! around in it.
+//! `portolan-scenarios trace`: writes a trace of Jaeger as a picture to a file, and optionally
+//! keeps the UI of Jaeger running.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Where the picture goes: SVG.
     #[arg(long, value_name = "FILE")]
     picture: PathBuf,
-    /// Says where a browser shows it, and stays until it is told to end.
+    /// Prints the URL of the trace, and runs until SIGINT or SIGTERM.
     #[arg(long)]
     stay: bool,
 }

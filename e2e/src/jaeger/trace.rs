@@ -1,4 +1,4 @@
-//! A trace, as Jaeger tells of it.
+//! A trace, as reported by Jaeger.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,7 +25,7 @@ pub struct Span {
     /// 16 hex digits.
     #[serde(rename = "spanID")]
     pub id: String,
-    /// What was done.
+    /// The operation.
     #[serde(rename = "operationName")]
     pub name: String,
     /// Microseconds since 1970.
@@ -102,7 +102,7 @@ impl Trace {
         order
     }
 
-    /// Whose it is: the service, and the node where it is an agent.
+    /// The owner: the service, and for an agent the node.
     #[must_use]
     pub fn whose(&self, span: &Span) -> (&str, Option<&str>) {
         let Some(process) = self.processes.get(&span.process) else {
@@ -154,19 +154,19 @@ impl Span {
         links.map(|of| (&*of.trace, &*of.span))
     }
 
-    /// Something that it tells.
+    /// A tag of the span.
     #[must_use]
     pub fn tag(&self, key: &str) -> Option<&serde_json::Value> {
         tag(&self.tags, key)
     }
 
-    /// The node that it tells of.
+    /// The node in its tags.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         self.tag("k8s.node.name")?.as_str()
     }
 
-    /// What failed, in its words.
+    /// The error of the span.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.tag("otel.status_description")?.as_str()

@@ -1,4 +1,4 @@
-//! A program that was started: a guard, and a way to stop, pause and measure it.
+//! A running program: a guard, and a handle to stop, pause and measure it.
 
 use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,10 +40,10 @@ impl Running {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it ended, if it did.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// When the kernel cannot tell.
+    /// If the kernel cannot report it.
     pub fn ended(&self) -> Result<Option<ExitStatus>> {
         self.child()
             .try_wait()
@@ -97,7 +97,7 @@ impl Running {
     /// Asks it to end (SIGTERM).
     ///
     /// # Errors
-    /// When it has ended by itself already.
+    /// If it has already ended.
     pub fn ask_to_end(&self) -> Result<()> {
         self.signal(Signal::SIGTERM)
     }
@@ -105,15 +105,15 @@ impl Running {
     /// Stops it where it is, as a machine that is overloaded does.
     ///
     /// # Errors
-    /// When it has ended by itself already.
+    /// If it has already ended.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     ///
     /// # Errors
-    /// When it has ended by itself already.
+    /// If it has already ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
@@ -130,7 +130,7 @@ impl Running {
     /// Ends it at once (SIGKILL) and reaps it.
     ///
     /// # Errors
-    /// When it had ended by itself, or the kernel refuses.
+    /// If it had already ended, or the kernel refuses.
     pub fn kill(self) -> Result<()> {
         if let Some(status) = self.ended()? {
             bail!("{} had already ended with {status}", self.line);

@@ -1,11 +1,11 @@
-//! Which programs there are, and where each comes from.
+//! The known programs and their origin.
 
 /// The programs that scenarios and tests may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// Links, addresses, routes and namespaces.
     Ip,
-    /// Virtual servers, as everybody reads them.
+    /// The standard tool for virtual servers.
     Ipvsadm,
     /// Address sets.
     Ipset,
@@ -31,7 +31,7 @@ pub enum Program {
     Conntrack,
     /// Loads kernel modules.
     Modprobe,
-    /// What a process asks of the kernel.
+    /// Traces the system calls of a process.
     Strace,
     /// The controller under test.
     Controller,
@@ -49,19 +49,19 @@ pub enum Program {
     KubeApiserver,
     /// Kubernetes' own controllers.
     KubeControllerManager,
-    /// What gives pods their nodes.
+    /// The scheduler.
     KubeScheduler,
-    /// What plays nodes, and says of their pods that they run.
+    /// Simulates nodes and reports their pods as running.
     Kwok,
-    /// What people read and write the API with.
+    /// The command line client of Kubernetes.
     Kubectl,
-    /// What people install charts with.
+    /// The installer of charts.
     Helm,
-    /// What shows traces.
+    /// The trace backend.
     Jaeger,
-    /// What keeps metrics.
+    /// The metrics backend.
     Prometheus,
-    /// What checks them, and rules about them.
+    /// Checks metrics and rules.
     Promtool,
     /// Answers questions for names of a cluster.
     CoreDns,
@@ -73,7 +73,7 @@ pub enum Program {
     Setpriv,
     /// Packs what a node is given.
     Tar,
-    /// Tells the tests about the workspace.
+    /// Gives tests the metadata of the workspace.
     Cargo,
 }
 
@@ -165,8 +165,8 @@ impl Program {
         }
     }
 
-    /// Whether it is looked for in the folder that `KUBEBUILDER_ASSETS` names, and never in PATH,
-    /// where any version of it may lie.
+    /// Whether it is searched in the folder `KUBEBUILDER_ASSETS`, and never in PATH, which may have
+    /// any version of it.
     pub(super) fn is_of_control_plane(self) -> bool {
         match self {
             Self::Etcd

@@ -1,4 +1,4 @@
-//! All that runs: control plane, names, nodes, the service proxy.
+//! The whole cluster: control plane, DNS, nodes, and the service proxy.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::program::{Program, Running};
 use crate::scenario::Stage;
 use crate::work_folder::WorkFolder;
 
-/// From power-on to Ready; seen: 25 s.
+/// From power-on to Ready; measured: 25 s.
 const READY: Duration = Duration::from_secs(180);
 /// The image that does most of what tests need.
 pub(super) const AGNHOST: &str = "/e2e-test-images/agnhost:";
@@ -182,7 +182,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// An error with the last words of each part.
+    /// An error with the last log lines of each part.
     pub(super) fn with_logs(&self, error: anyhow::Error) -> anyhow::Error {
         logs::attach(error, || {
             let consoles = self
@@ -282,7 +282,7 @@ fn objects(nodes: u8) -> Result<String> {
     )?)
 }
 
-/// What flannel may do, as its own documentation grants it.
+/// RBAC permissions of flannel, from its documentation.
 fn flannel() -> [Value; 2] {
     let rule = |resource: &str, verbs: &[&str]| json!({"apiGroups": [""], "resources": [resource], "verbs": verbs});
     let role = json!({

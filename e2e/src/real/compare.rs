@@ -1,4 +1,4 @@
-//! Verdicts of several runs beside each other, as a table of Markdown.
+//! Results of several runs side by side, as a Markdown table.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! A pod with hostPort 443 takes nothing from the API server's Service, which has the same port: S-212. None of
-//! Kubernetes' own tests covers it.
+//! A pod with hostPort 443 takes no connections of the API server's Service, which has the same port: S-212. None of
+//! Kubernetes' own tests covers this.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! A privileged pod on each node, on the node's network, which looks at what is programmed there.
+//! A privileged pod on each node, in the node's network, which reads the programmed kernel state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const OTHERS: [&str; 8] = [
     "net.netfilter.nf_log",
 ];
 
-/// What a node holds.
+/// The kernel state of a node.
 #[derive(Debug)]
 pub(super) struct Picture {
     node: String,
@@ -94,7 +94,7 @@ pub(super) fn start(stage: &Stage, cluster: &Cluster) -> Result<()> {
     cluster.wait_for_pods(stage, NAMESPACE, STARTED)
 }
 
-/// What each node holds.
+/// The kernel state of each node.
 pub(super) fn pictures(cluster: &Cluster) -> Result<Vec<Picture>> {
     let look = |node| Ok(Picture::read(node, &inside(cluster, node, LOOK)?));
     cluster.node_names().map(look).collect()

@@ -1,4 +1,5 @@
-//! Clients outside of the cluster that ask a Service again and again, each time by a new connection.
+//! Clients outside the cluster that connect to a Service repeatedly, each time with a new
+//! connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! A cluster of emulated machines with real kubelets: `portolan-scenarios real up`, `down` and `test`.
 //!
-//! Control plane and names are served by programs of this machine, in a network namespace of their own; nodes boot
-//! in QEMU from disks that `cargo lab real` prepares. Nothing of it reaches a network outside.
+//! Programs of this machine serve control plane and DNS in a separate network namespace; nodes boot in QEMU from
+//! disks that `cargo lab real` prepares. The cluster has no access to outside networks.
 
 mod cluster;
 mod compare;
@@ -33,7 +33,7 @@ use proxy::Proxy;
 const MOST_NODES: i64 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What is asked for, and what the lab has prepared.
+/// Arguments of the command, and the files that the lab has prepared.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -84,16 +84,16 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Stands a cluster up and says how to reach it; stays until Ctrl-C or `down`.
+    /// Starts a cluster and prints how to reach it; runs until Ctrl-C or `down`.
     Up(Choice),
     /// Ends a cluster that stands, and removes what one has left.
     Down,
-    /// Stands a cluster up, runs Kubernetes' own tests of networks on it, and takes it down.
+    /// Starts a cluster, runs Kubernetes' own network tests on it, and removes it.
     Test(Test),
-    /// Stands a cluster up, and does with Portolan what people do: install with a look before, another image under load,
-    /// a node that restarts, an uninstall that leaves nodes as they were.
+    /// Starts a cluster and runs operations of Portolan: preview and install, a new image under load, a node restart,
+    /// and an uninstall that restores the nodes.
     Operations(Choice),
-    /// Stands a cluster up with an installation of an earlier revision, and brings it to this one and back.
+    /// Starts a cluster with an installation of an earlier revision, upgrades it to this one, and rolls it back.
     Skew(Skew),
     /// Prints the results of several runs beside each other, as a table of Markdown.
     Compare {
@@ -106,13 +106,13 @@ enum What {
 /// Which cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Choice {
-    /// What serves Services.
+    /// The service proxy.
     #[arg(long, value_enum, default_value_t = Proxy::Portolan)]
     proxy: Proxy,
-    /// What carries packets of pods between nodes.
+    /// The pod network between nodes.
     #[arg(long, value_enum, default_value_t = Pods::Bridge)]
     network: Pods,
-    /// How many nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=MOST_NODES))]
     nodes: u8,
     /// Where logs go, which stay; by default a folder that goes with the cluster.
@@ -139,7 +139,7 @@ struct Test {
     /// Runs the tests whose names match this regular expression.
     #[arg(long, value_name = "REGEX")]
     focus: Option<String>,
-    /// How many tests run side by side.
+    /// Number of tests that run in parallel.
     #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=8))]
     streams: u8,
     /// Writes the verdict of each test to this file, as JSON.
@@ -147,7 +147,7 @@ struct Test {
     results: Option<PathBuf>,
 }
 
-/// Does what is asked for and returns whether all is well.
+/// Runs the command; returns whether it succeeded.
 ///
 /// # Errors
 /// When something is missing, or a part does not come up in time.

@@ -17,7 +17,7 @@ use crate::waits::sleep_until;
 
 /// The namespace. One cluster at a time: two would not have room on a machine.
 pub(super) const NAMESPACE: &str = "portolan-real";
-/// Who made it.
+/// The PID file of the process that created it.
 const OWNER: &str = "/run/portolan-real.pid";
 /// The control plane and names, as nodes reach them.
 pub(super) const CONTROL_PLANE: &str = "192.168.50.1";
@@ -26,7 +26,7 @@ pub(super) fn control_plane() -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 50, 1)
 }
 
-/// What carries packets of pods between nodes.
+/// The pod network between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pods {
     /// A bridge on each node, and a route to each other node.

@@ -62,7 +62,7 @@ impl Node {
         })
     }
 
-    /// What it said on its console.
+    /// Its console output.
     pub(super) fn console(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
     }

@@ -1,5 +1,5 @@
-//! What a node is given of one run: its name and network, the settings of its kubelet and container runtime.
-//! Texts only.
+//! Files of a node for one run: its name and network, and the settings of its kubelet and container runtime. Texts
+//! only.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(super) const PODS: &str = "10.244.0.0/16,fd00:10:244::/56";
 /// flannel's user.
 pub(super) const FLANNEL: &str = "lab:flannel";
 
-/// What is common to all nodes.
+/// Values common to all nodes.
 pub(super) struct Common<'a> {
     pub(super) nodes: u8,
     pub(super) proxy: Proxy,
@@ -33,7 +33,7 @@ pub(super) fn name(number: u8) -> String {
     format!("node{number}")
 }
 
-/// What a node, kube-proxy or flannel proves itself with.
+/// The token of a node, kube-proxy or flannel.
 pub(super) fn token(user: &str) -> String {
     format!("token-of-{user}")
 }

@@ -1,5 +1,5 @@
-//! What people do with an installation, on real kubelets: look before, install, test, bring another image, restart a
-//! node, and leave nodes as they were.
+//! Operations on an installation, on real kubelets: preview, install, test, roll out another image, restart a node,
+//! and clean up nodes.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::load::Load;
 use super::proxy::{self, AGENTS, NAMESPACE};
 use crate::scenario::{Checks, Stage};
 
-/// Another image is on all nodes; seen: 90 s.
+/// Another image is on all nodes; measured: 90 s.
 const UPGRADED: Duration = Duration::from_secs(600);
-/// A node is back and its agent serves; seen: 60 s.
+/// A node is back and its agent serves; measured: 60 s.
 const RESTARTED: Duration = Duration::from_secs(400);
 /// Lines that are shown of what differs.
 const SHOWN: usize = 30;

@@ -1,4 +1,4 @@
-//! What serves Services: Portolan, installed by its chart, or kube-proxy of the cluster's version.
+//! The service proxy: Portolan, installed with its chart, or kube-proxy of the cluster's version.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,12 +22,12 @@ pub(super) const AGENTS: &str = "daemonset/portolan-agent-blue";
 const AGENT_PODS: &str = "app.kubernetes.io/component=agent";
 /// Kubernetes' tests use an external IP, and no address is served as one unless the operator allows it.
 const EXTERNAL_IPS: &str = "config.spec.settings.externalIPs.allowedCIDRs={203.0.113.0/24}";
-/// From the install to the last agent; seen: 71 s.
+/// From the install to the last agent; measured: 71 s.
 const INSTALLED: Duration = Duration::from_secs(300);
-/// Until kube-proxy has written its first rules; seen: 8 s.
+/// Until kube-proxy has written its first rules; measured: 8 s.
 const FIRST_RULES: Duration = Duration::from_secs(120);
 
-/// What serves Services.
+/// The service proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Proxy {
     /// Portolan, by its chart.

@@ -1,5 +1,6 @@
-//! Controllers and agents of different revisions: an installation of an earlier one is brought to this one and back,
-//! and in both directions the rollout is held while the controller is of one revision and the agents are of the other.
+//! Controllers and agents of different revisions: an installation of an earlier revision is upgraded to this one and
+//! back. In both directions the rollout is paused while the controller has one revision and the agents have the
+//! other.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::scenario::{Checks, Stage};
 
 /// The tag of the earlier images.
 const EARLIER: &str = "earlier";
-/// Until the controller is replaced, or all agents are; seen: 90 s.
+/// Until the controller is replaced, or all agents are; measured: 90 s.
 const REPLACED: Duration = Duration::from_secs(600);
 /// Changes of Services must reach nodes in each state; a port of its own for each.
 const PORTS: [u16; 3] = [30081, 30082, 30083];

@@ -1,4 +1,4 @@
-//! Kubernetes' own tests: each is a process of its own, so that its time and its words are its own.
+//! Kubernetes' own tests: each runs in its own process, so that its time and output are separate.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -19,18 +19,18 @@ use crate::stop;
 
 /// For one test, on hardware; with two of them side by side most take 50 to 180 s in emulated machines.
 const LIMIT: Duration = Duration::from_secs(600);
-/// What it has to tell of itself after that.
+/// Time for its report after that.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Verdict {
-    /// As wanted.
+    /// The test passed.
     Passed,
-    /// Not; with its own words.
+    /// The test failed, with its output.
     Failed(String),
-    /// It said that it cannot run here.
+    /// The test skipped itself.
     Skipped(String),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Outcome {
     pub(super) name: String,
     pub(super) verdict: Verdict,
     pub(super) seconds: u64,
-    /// How often it was run.
+    /// Number of runs.
     #[serde(default = "once")]
     pub(super) runs: u8,
 }
@@ -49,7 +49,7 @@ fn once() -> u8 {
     1
 }
 
-/// What a report of Ginkgo holds, as far as it is read.
+/// The used part of a Ginkgo report.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Report {
@@ -216,8 +216,8 @@ impl<'a> Runner<'a> {
             .unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tests have deadlines for ordinary machines, which one misses here that shares the processors with another. So those
-    /// that failed are run once more, by themselves, and that counts. Both runs are shown.
+    /// Tests have deadlines for ordinary machines, which one misses here that shares the processors with another. So
+    /// those that failed are run once more, by themselves, and that counts. Both runs are shown.
     fn run_failed_again(&self, outcomes: &mut Vec<Outcome>) -> Result<()> {
         let failed = |outcome: &Outcome| matches!(outcome.verdict, Verdict::Failed(_));
         let names: Vec<String> = outcomes
@@ -265,7 +265,7 @@ impl<'a> Runner<'a> {
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let file = |end: &str| self.folder.join(format!("{number:03}.{end}"));
         let (report, log) = (file("json"), file("log"));
-        // What is matched begins with the name of the suite.
+        // The matched text begins with the name of the suite.
         let mut words = self.words(&format!(" {}$", quoted(&name)), &report);
         words.push(format!(
             "--ginkgo.timeout={}s",
@@ -322,7 +322,7 @@ fn read(report: &Path) -> Result<Vec<Spec>> {
         .collect())
 }
 
-/// What a report says of one test. Parts of the suite around it may have failed instead.
+/// The verdict of a report on one test. Setup or teardown of the suite may have failed instead.
 fn verdict(name: &str, report: &Path) -> Result<Verdict> {
     let specs = read(report)?;
     let own = specs

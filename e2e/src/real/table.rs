@@ -1,4 +1,4 @@
-//! Which of Kubernetes' tests are run, and which are left out and why: `e2e/real/tests.yaml`.
+//! The selection of Kubernetes' tests, and the reasons for those left out: `e2e/real/tests.yaml`.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::scenario::Stage;
 /// The file.
 const TESTS: &str = "real/tests.yaml";
 
-/// All of it.
+/// The whole table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Table {

@@ -1,5 +1,5 @@
-//! A kernel that lacks something: IPv6 from its start on, then a type of address sets. What can work
-//! does, and what cannot is told once, in words that name what to do.
+//! A kernel that lacks a feature: IPv6 from boot on, then an ipset type. Everything else works, and
+//! the missing feature is logged once, with what to do.
 
 use std::path::Path;
 
@@ -20,13 +20,14 @@ use crate::witness::VirtualServers;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "bare",
-    shows: "a kernel without IPv6, then without a type of sets: IPv4 goes on, and what is missing is named",
+    shows: "a kernel without IPv6, then without an ipset type: IPv4 works, and the log names what \
+        is missing",
     run,
 };
 
 /// The file of the lab's Nodes.
 const NODES: &str = CLUSTER[0];
-/// What guards of source ranges are made of.
+/// The ipset type of source ranges.
 const SET_TYPE: &str = "ip_set_hash_ipportnet";
 const HEALTHZ: u16 = 10256;
 
@@ -36,7 +37,7 @@ type Lab<'a> = harness::Lab<'a, Manifests>;
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     ensure!(
         !Path::new("/proc/net/if_inet6").exists(),
-        "this kernel has IPv6; the lab starts one without for this scenario"
+        "this kernel has IPv6; run the scenario in the lab, which starts a kernel without it"
     );
     let manifests = cluster_manifests(&stage.files)?;
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(manifests);
@@ -86,14 +87,14 @@ fn of_ipv4(mut servers: VirtualServers) -> VirtualServers {
     servers
 }
 
-/// A node that has no IPv6, and is not said to have any, is in order.
+/// A node without IPv6, whose Node object has no IPv6 addresses, is healthy.
 fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for node in Node::ALL {
         let name = node.name();
         let said = lab.cluster.said(node)?;
-        let off = "IPv6 is off on this node: Services are served at their IPv4 addresses alone";
+        let off = "IPv6 is off on this node: Services are served only at their IPv4 addresses";
         checks.check(
-            &format!("{name}: it says once that IPv6 is off, and calls nothing an error (S-182)"),
+            &format!("{name}: the agent logs once that IPv6 is off, and logs no error (S-182)"),
             exactly(&said, off, 1).and_then(|()| exactly(&said, "ERROR", 0)),
         );
         checks.check(
@@ -101,16 +102,16 @@ fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             is_healthy(lab, node, true),
         );
         checks.check(
-            &format!("{name}: doctor finds nothing that fails (S-182)"),
+            &format!("{name}: doctor reports no failure (S-182)"),
             doctor(
                 lab,
                 node,
                 0,
-                "it is off on this node, which serves IPv4 alone",
+                "it is off on this node, which serves only IPv4",
             ),
         );
         checks.check(
-            &format!("{name}: there are no rules and no routes of ours for IPv6 (S-182)"),
+            &format!("{name}: the agent has no IPv6 rules and routes (S-182)"),
             has_nothing_of_ipv6(lab, node),
         );
     }
@@ -131,7 +132,7 @@ fn doctor(lab: &Lab<'_>, node: Node, exit: i32, words: &str) -> Result<()> {
     let state = lab.cluster.state_folder(node);
     let state = state.display().to_string();
     let ask = || Program::Agent.try_with_input(&["doctor", "--all", "--state-dir", &state], "");
-    // The plan reaches the disk a while after the kernel.
+    // The plan is saved to disk some time after it is applied.
     lab.eventually("doctor to say so", LATER, || {
         let ended = lab.node(node)?.inside(ask)?;
         let said = format!("{}{}{}", ended.status, ended.output, ended.errors);
@@ -154,18 +155,19 @@ fn has_nothing_of_ipv6(lab: &Lab<'_>, node: Node) -> Result<()> {
     Ok(())
 }
 
-/// A Node object that says the node has IPv6: one of the two is wrong, and only people know which.
+/// The Node object has IPv6 addresses but the kernel has no IPv6: one of the two is wrong, and only
+/// an operator knows which.
 fn contradicted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let (node, nodes) = (Node::A, lab.stage.files.text(NODES)?);
     let mark = lab.log_end(node)?;
     lab.write(&manifest_name(NODES), &nodes)?;
-    let words = "serve IPv6: IPv6 is off on this node (this kernel runs without it";
+    let words = "serve IPv6: IPv6 is off on this node (this kernel runs without IPv6";
     checks.check(
-        "a Node object that has IPv6 here is named as the one thing that is wrong (S-182)",
+        "a Node object with IPv6 is the only reported failure (S-182)",
         fails_once(lab, node, mark, words),
     );
     checks.check(
-        "doctor names it too (S-182)",
+        "doctor reports it too (S-182)",
         doctor(
             lab,
             node,
@@ -174,7 +176,7 @@ fn contradicted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         ),
     );
     checks.check(
-        "all is in force once it is put right (S-182)",
+        "the plan is in force once the Node object is corrected (S-182)",
         lab.put_on(node, &manifest_name(NODES), &without_ipv6(&nodes)),
     );
     Ok(())
@@ -195,7 +197,7 @@ fn without_set_type(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let words = "create set PORTOLAN-ALLOW for 65536 entries: the kernel has no sets of type \
                  hash:ip,port,net: load its module (modprobe ip_set_hash_ipportnet)";
     checks.check(
-        "a type of sets that the kernel lacks is named as the one thing that is wrong (S-180)",
+        "a missing ipset type is the only reported failure (S-180)",
         fails_once(lab, node, mark, words),
     );
     checks.check(
@@ -203,25 +205,25 @@ fn without_set_type(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         is_healthy(lab, node, false),
     );
     checks.check(
-        "nothing is led to IPVS while nobody could be kept out (S-186)",
+        "nothing is sent to IPVS while source ranges cannot be enforced (S-186)",
         leads_nothing(lab, node),
     );
     drop(loader);
     checks.check(
-        "all is in force once the kernel has it, without a restart (S-180)",
+        "the plan is in force once the kernel has the type, without a restart (S-180)",
         until_applied(lab, node, applied),
     );
     Ok(())
 }
 
-/// It can be unloaded once the kernel has freed the last set of it.
+/// The module can be unloaded once the kernel has freed its last set.
 fn unload_set_type(lab: &Lab<'_>) -> Result<()> {
     lab.eventually("the type to be unloaded", SOON, || {
         drop(Program::Modprobe.run(&["-r", SET_TYPE]));
         let modules = std::fs::read_to_string("/proc/modules").context("read /proc/modules")?;
         let mut names = modules.lines().filter_map(|line| line.split(' ').next());
         let loaded = names.any(|name| name == SET_TYPE);
-        ensure!(!loaded, "somebody has a set of it");
+        ensure!(!loaded, "a set of this type still exists");
         Ok(())
     })
 }
@@ -241,14 +243,14 @@ fn until_applied(lab: &Lab<'_>, node: Node, before: usize) -> Result<()> {
     })
 }
 
-/// One failure is told behind the mark, in these words, and no other.
+/// Checks that the log after the mark has one failure with these words, and no other.
 fn fails_once(lab: &Lab<'_>, node: Node, mark: usize, words: &str) -> Result<()> {
-    lab.wait_logged(node, mark, &["the plan is not in force"], SOON)?;
+    lab.wait_logged(node, mark, &["the plan is not fully applied"], SOON)?;
     let said = lab.log_since(node, mark)?;
     let causes = said
         .lines()
         .filter_map(|line| line.split_once("ERROR "))
-        .filter(|(_, cause)| !cause.contains("the plan is not in force"));
+        .filter(|(_, cause)| !cause.contains("the plan is not fully applied"));
     for (_, cause) in causes {
         ensure!(cause.contains(words), "{cause}");
     }

@@ -1,5 +1,5 @@
-//! A node that comes up while no controller can be reached: after a restart of its agent, and after a
-//! power failure with a plan on its disk that is fresh, old, or damaged.
+//! A node that starts while no controller is reachable: after a restart of its agent, and after a power failure with
+//! a fresh, old or damaged plan on its disk.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,20 +18,21 @@ use crate::{mounts, witness};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "boot",
-    shows: "without a controller a node serves the plan on its disk, as far as that can be trusted",
+    shows: "without a controller, a node serves the plan on its disk if that is fresh and intact",
     run,
 };
 
 /// The node that loses its power.
 const NODE: Node = Node::A;
-/// What is not served must not be for so long.
+/// How long a Service has to stay unserved.
 const QUIET: Duration = Duration::from_secs(2);
-/// One attempt. It must be short beside the grace, within which a Service is not served.
+/// Deadline of one attempt; much shorter than the grace period, during which the Service is not
+/// served.
 const BRIEF: Duration = Duration::from_secs(1);
 /// The setting `disk.grace` of these clusters.
 const GRACE: u32 = 15;
 
-/// How often the node was started.
+/// Number of boots of the node.
 struct Boots(u32);
 
 type Lab<'a> = harness::Lab<'a, Boots>;
@@ -56,12 +57,12 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 }
 
 const SETTINGS: &str = "settings.yaml";
-/// The Service that the cluster needs to come up.
+/// The boot-critical Service.
 const FIRST: u8 = 1;
-/// One that can wait.
+/// A Service that can wait.
 const SECOND: u8 = 2;
 
-/// How long a plan on disk is young, and how long a controller is waited for, in seconds.
+/// Maximum age of a plan on disk, and how long to wait for a controller, in seconds.
 fn settings(max_age: u32, grace: u32) -> String {
     proxy_config(&[&format!("disk: {{maxAge: {max_age}s, grace: {grace}s}}")])
 }
@@ -74,7 +75,7 @@ fn service(number: u8) -> String {
     extra.manifest()
 }
 
-/// The agent ends, and somebody empties the kernel before it comes back.
+/// The agent ends, and the kernel is emptied before it restarts.
 fn agent_restarts(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("the agent restarts");
     lab.cluster.stop_agent(NODE)?;
@@ -85,7 +86,8 @@ fn agent_restarts(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "an agent that restarts serves all of its plan without a controller",
         lab.until_served(&[FIRST, SECOND]),
     );
-    // A plan that is older than the kernel: what it does not name stays as it is (S-183).
+    // A plan older than the kernel state: Services that it does not contain stay as they are
+    // (S-183).
     let old = std::fs::read(lab.plan())?;
     lab.cluster.start_controller()?;
     lab.put_on(NODE, "third.yaml", &service(THIRD))?;
@@ -95,9 +97,9 @@ fn agent_restarts(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     std::fs::write(lab.plan(), old)?;
     let mark = lab.log_end(NODE)?;
     lab.cluster.start_agent(NODE)?;
-    lab.until_logged(mark, "what is on disk of the plan is in force")?;
+    lab.until_logged(mark, "applied the saved plan")?;
     checks.check(
-        "what is in the kernel and not in the plan on disk goes on (S-183)",
+        "kernel state that is not in the plan on disk is kept (S-183)",
         lab.served(&[FIRST, SECOND, THIRD]),
     );
     let before = lab.cluster.applied(NODE)?.len();
@@ -105,7 +107,7 @@ fn agent_restarts(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.cluster.start_controller()?;
     lab.cluster.wait_applied(NODE, before)?;
     checks.check(
-        "and goes once a controller says so",
+        "and is removed once a controller sends a plan without it",
         lab.until_refused(THIRD),
     );
     Ok(())
@@ -121,12 +123,12 @@ fn fresh_plan(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let mark = lab.log_end(NODE)?;
     lab.come_up()?;
     checks.check(
-        "a fresh plan is served whole before any controller",
+        "a fresh plan is served completely before a controller is reachable",
         lab.until_served(&[FIRST, SECOND]),
     );
     checks.check(
-        "the log says that it is the one on disk",
-        lab.until_logged(mark, "serving the plan on disk"),
+        "the log says that it is the plan on disk",
+        lab.until_logged(mark, "serving the saved plan"),
     );
     let before = lab.cluster.applied(NODE)?.len();
     lab.cluster.start_controller()?;
@@ -143,17 +145,17 @@ fn old_plan(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.put_on(NODE, SETTINGS, &settings(1, GRACE))?;
     lab.save()?;
     lab.power_failure()?;
-    // Older than the second for which it is trusted.
+    // Older than the maximum age of one second.
     std::thread::sleep(Duration::from_secs(3));
     lab.come_up()?;
     checks.check(
-        "of an old plan boot-critical Services are served",
+        "an old plan serves boot-critical Services",
         lab.until_served(&[FIRST]),
     );
     checks.check("and no others", lab.stays_unserved(SECOND));
     let grace = lab.limit(Duration::from_secs(GRACE.into()));
     checks.check(
-        "but all when no controller has come",
+        "but all of them if no controller is reachable in time",
         lab.until_served_within(&[FIRST, SECOND], grace + SOON),
     );
     lab.cluster.start_controller()?;
@@ -171,10 +173,10 @@ fn damaged_plan(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let mark = lab.log_end(NODE)?;
     lab.come_up()?;
     checks.check(
-        "a damaged plan is told",
+        "a damaged plan is logged",
         lab.until_logged(mark, "it is damaged: its checksum is wrong"),
     );
-    checks.check("and nothing of it served", lab.stays_unserved(FIRST));
+    checks.check("and none of it is served", lab.stays_unserved(FIRST));
     checks.check("nothing is written without a plan (S-183)", lab.is_empty());
     lab.cluster.start_controller()?;
     checks.check(
@@ -182,7 +184,7 @@ fn damaged_plan(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.until_served(&[FIRST, SECOND]),
     );
     lab.save()?;
-    // In order, so that the plan on disk is one of this boot.
+    // A clean stop saves the plan of this boot.
     lab.cluster.stop_agent(NODE)?;
     lab.cluster.kill_controller()?;
     lab.empty()?;
@@ -203,14 +205,15 @@ impl Lab<'_> {
         self.wait_logged(NODE, end, &[words], SOON)
     }
 
-    /// The plan as it is now is on disk: an agent that ends in order writes it.
+    /// Saves the current plan to disk: an agent writes it at a clean stop.
     fn save(&mut self) -> Result<()> {
         self.cluster.stop_agent(NODE)?;
         ensure!(self.plan().exists(), "no plan on disk");
         self.start_agent(NODE).map(drop)
     }
 
-    /// Everything on the node ends at once, its kernel is empty, and nobody else is there.
+    /// A power failure: everything on the node ends at once, its kernel is empty, and no controller
+    /// runs.
     fn power_failure(&mut self) -> Result<()> {
         self.cluster.kill_agent(NODE)?;
         self.cluster.kill_controller()?;
@@ -225,7 +228,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// The agent starts in a kernel that says it was started anew.
+    /// Starts the agent with a new boot ID.
     fn come_up(&mut self) -> Result<()> {
         self.state.0 += 1;
         let name = self.cluster.beside("boot");
@@ -267,7 +270,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Whether every kind of client is answered, over both families.
+    /// Checks that every kind of client is answered over both families.
     fn served(&self, services: &[u8]) -> Result<()> {
         for service in services {
             for family in Family::ALL {

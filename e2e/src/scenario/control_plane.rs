@@ -1,5 +1,5 @@
-//! A real control plane makes EndpointSlices of pods, and goes on after each of its programs was
-//! killed and started again.
+//! A real control plane creates EndpointSlices for pods, and recovers after each of its programs
+//! was killed and restarted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::control_plane::{ControlPlane, Options, Part, Reach};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "control-plane",
-    shows: "a real API server and its controllers make slices of pods, and survive restarts",
+    shows: "a real API server and its controllers create slices for pods, and survive restarts",
     run,
 };
 
 const NODES: u8 = 2;
-/// From a pod's creation until its address is in a slice, on hardware; seen: below a second.
+/// From a pod's creation until its address is in a slice, on hardware; measured: below a second.
 const SLICE: Duration = Duration::from_secs(20);
 const POD_ROOM: u32 = 200;
 /// Pods of the Deployment below.
@@ -133,7 +133,7 @@ fn slices_hold_pods(
     held.map_err(|error| plane.with_logs(error))
 }
 
-/// Deletes a pod and looks at its endpoints until they are gone.
+/// Deletes a pod and observes its endpoints until they are gone.
 fn leaving(stage: &Stage, plane: &ControlPlane, kubelet: &Kubelet, count: usize) -> Result<()> {
     kubelet.set_grace(stage.waits.limit(Duration::from_secs(2)));
     plane.kubectl(&["delete", "pod", "web-1", "--wait=false"])?;
@@ -143,14 +143,14 @@ fn leaving(stage: &Stage, plane: &ControlPlane, kubelet: &Kubelet, count: usize)
         let leaving = seen
             .iter()
             .filter(|endpoint| endpoint.terminating && endpoint.serving);
-        ensure!(leaving.count() == 2, "the slices hold {seen:?}");
+        ensure!(leaving.count() == 2, "the slices have {seen:?}");
         Ok(())
     })?;
     slices_hold_pods(stage, plane, kubelet, count - 1)
 }
 
-/// Kubernetes' controllers make pods of a Deployment, the kubelet lets them run, and neither loses
-/// one while their servers come and go.
+/// Kubernetes' controllers create pods of a Deployment and the kubelet runs them; neither loses one
+/// while their servers restart.
 fn crowd(stage: &Stage, plane: &mut ControlPlane, kubelet: &Kubelet, others: usize) -> Result<()> {
     plane.apply(DEPLOYMENT)?;
     for part in [Part::ApiServer, Part::Etcd, Part::ControllerManager] {

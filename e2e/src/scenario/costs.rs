@@ -1,5 +1,5 @@
-//! What a change costs does not depend on how much there is: counted, never timed. The figures with
-//! times beside the kernel's limit are printed by `cargo lab bench node`.
+//! The cost of a change does not depend on the size of the cluster: counted, never timed. `cargo
+//! lab bench node` prints times beside the kernel's limit.
 
 use anyhow::{Result, ensure};
 use portolan_reconcile::OpKind;
@@ -36,7 +36,7 @@ const WIDE: Scale = Scale {
     endpoints: 5000,
 };
 
-/// What the agent asked of the kernel at one scale.
+/// Requests of the agent to the kernel at one scale.
 struct Counted {
     scale: Scale,
     whole: Asked,
@@ -149,18 +149,18 @@ fn judge_changes(checks: &mut Checks, small: &Counted, large: &Counted, wide: &C
         all.iter().try_for_each(|part| reads_little(&part.one)),
     );
     // The checks above have to be able to fail.
-    checks.check("two endpoints that move are noticed as more than one", {
+    checks.check("two endpoints that move count as more than one", {
         let two = large.two.as_ref().unwrap_or(&large.one);
         noticed(&same(&large.one, two))
     });
-    checks.check("a restart is noticed as one that reads", {
+    checks.check("a restart counts as one that reads", {
         noticed(&reads_little(&large.restart))
     });
 }
 
 fn judge_restarts(checks: &mut Checks, counted: &[Counted]) {
     checks.check(
-        "a restart with everything right writes nothing",
+        "a restart with a correct kernel state writes nothing",
         counted.iter().try_for_each(|part| {
             let writes = part.restart.writes();
             ensure!(writes == 0, "{writes} writes at {:?}", part.scale);
@@ -169,7 +169,7 @@ fn judge_restarts(checks: &mut Checks, counted: &[Counted]) {
     );
 }
 
-/// What there are many of goes into few messages, and what rules need does not grow.
+/// Many entries go into few messages, and the cost of rules does not grow.
 fn judge_bulk(checks: &mut Checks, small: &Counted, large: &Counted) {
     let servers = large.whole.of(OpKind::Ipvs) + large.whole.of(OpKind::Scheduler);
     let entries = large.whole.of(OpKind::Set);

@@ -1,4 +1,4 @@
-//! Services beside those of the lab's cluster: of both families, each on addresses of its own.
+//! Additional Services beside those of the lab's cluster: dual-stack, each with its own addresses.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,9 +12,9 @@ use crate::topology::world::Family;
 pub(super) struct Extra<'a> {
     /// Which, from 0 to 9.
     pub(super) number: u8,
-    /// What it says besides, as YAML.
+    /// Further fields, as YAML.
     pub(super) annotations: &'a str,
-    /// What serves it over IPv4.
+    /// Its IPv4 endpoints.
     pub(super) endpoints: &'a [&'a str],
 }
 

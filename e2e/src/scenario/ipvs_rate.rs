@@ -1,5 +1,5 @@
-//! How fast the kernel takes virtual servers: `ipvs-rs` at one and at 64 messages a send, beside
-//! `ipvsadm -R` on the same input. Times are printed and never judged; the state that results is.
+//! How fast the kernel accepts virtual servers: `ipvs-rs` with 1 and 64 messages per send, beside
+//! `ipvsadm -R` on the same input. Times are printed and never checked; the resulting state is.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,7 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// How many virtual servers, in the short and in the long form.
+/// Number of virtual servers in the short and in the long form.
 const SERVERS: u32 = 1000;
 const SERVERS_LONG: u32 = 10_000;
 const BACKENDS: u32 = 10;

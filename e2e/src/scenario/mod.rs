@@ -1,4 +1,4 @@
-//! Scenarios: each builds what it needs, checks what it shows and leaves nothing behind.
+//! Scenarios: each builds its own lab, checks its claims and leaves nothing behind.
 
 mod addresses;
 mod bare;
@@ -26,7 +26,7 @@ mod settings;
 mod topology;
 mod udp;
 
-/// Who agents are to a controller that asks: an authority, and tokens of an API server.
+/// Credentials of agents: a CA, and tokens of an API server.
 pub(crate) mod agents {
     pub(crate) use super::cluster::agents::*;
 }
@@ -40,7 +40,7 @@ use crate::console::Console;
 use crate::files::Files;
 use crate::waits::Waits;
 
-/// What a scenario gets from the command line.
+/// Arguments of a scenario from the command line.
 #[derive(Debug)]
 pub struct Stage {
     /// Deadlines of this machine.
@@ -60,7 +60,7 @@ pub struct Stage {
 /// How a real API server is reached: kubeconfigs.
 #[derive(Debug, Clone)]
 pub struct ApiServer {
-    /// Of somebody who may do everything.
+    /// Kubeconfig of a cluster administrator.
     pub admin: PathBuf,
     /// Of a user with the controller's rights.
     pub controller: PathBuf,
@@ -71,9 +71,9 @@ pub struct ApiServer {
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it shows, in one line.
+    /// What it proves, in one line.
     pub shows: &'static str,
-    /// Does it; an error means that it could not go on.
+    /// Runs it; an error means that it could not continue.
     pub run: fn(&Stage, &mut Checks) -> Result<()>,
 }
 
@@ -103,10 +103,10 @@ pub const ALL: &[Scenario] = &[
     ipvs_rate::SCENARIO,
 ];
 
-/// Scenarios of kernels that are started in another way; each runs by itself.
+/// Scenarios that need specially booted kernels; each runs alone.
 pub const OTHER_KERNELS: &[Scenario] = &[bare::SCENARIO];
 
-/// Scenarios of kernels whose controller follows a real API server; each runs by itself.
+/// Scenarios on kernels whose controller follows a real API server; each runs alone.
 pub const ON_API_SERVER: &[Scenario] = &[bootstrap::SCENARIO];
 
 /// All scenarios of a real API server, in the order of `cluster --all`. They need no root.
@@ -130,7 +130,7 @@ pub const CLUSTER: &[Scenario] = &[
 /// Finds one in lists.
 ///
 /// # Errors
-/// When there is none of that name; the message lists those that are.
+/// If there is none of that name; the message lists those that are.
 pub fn named(lists: &[&'static [Scenario]], name: &str) -> Result<&'static Scenario> {
     let mut all = lists.iter().copied().flatten();
     all.find(|scenario| scenario.name == name).with_context(|| {
@@ -182,7 +182,7 @@ impl Checks {
         }
     }
 
-    /// A check of something that was seen, which is shown where it does not hold.
+    /// Records a check; `seen` is printed if it fails.
     pub fn require(&mut self, what: &str, holds: bool, seen: &str) {
         if holds {
             self.passed(what);

@@ -1,4 +1,4 @@
-//! What an agent needs of the node before it runs, and how little it needs then.
+//! The preparation of a node by `init`, and the few privileges that the agent needs afterwards.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 type Lab<'a> = harness::Lab<'a, Manifests>;
 
 const NODE: Node = Node::A;
-/// Settings that init has to change, as they are before, and what it makes of them.
+/// Settings that init has to change, with their values before and after.
 const WRONG: [(&str, &str, &str); 4] = [
     ("net/ipv4/vs/conntrack", "0", "1"),
     ("net/ipv4/ip_forward", "0", "1"),
@@ -54,7 +54,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("the machine", the_machine),
             ("init", init),
             ("an agent with few privileges", few_privileges),
-            ("what an operator asks", tools),
+            ("commands for operators", tools),
         ],
     )
 }
@@ -65,12 +65,12 @@ fn init(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     node.set(&WRONG.map(|(name, before, _)| (name.to_owned(), before)))?;
     let state = lab.cluster.state_folder(NODE).display().to_string();
     let init = || node.inside(|| Program::Agent.run(&["init", "--state-dir", &state]));
-    let told = init()?;
+    let output = init()?;
     checks.check(
-        "init makes settings right and tells what they were (S-181)",
+        "init corrects settings and prints their previous values (S-181)",
         WRONG.iter().try_for_each(|(name, before, after)| {
             says(
-                &told,
+                &output,
                 &name.replace('/', "."),
                 &format!("set to {after}, was {before}"),
             )
@@ -99,29 +99,29 @@ fn few_privileges(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     cluster.wait_programmed(Node::B, &wanted)?;
     every_client(lab, checks, &lab.state)?;
     checks.check(
-        "an agent that may asks to be ended last when memory runs out (S-210)",
+        "an agent with the privilege lowers its oom_score_adj, so it is killed last (S-210)",
         is_last(lab.cluster.agent_pid(Node::B)?),
     );
     Ok(())
 }
 
-/// What an operator asks on the node.
+/// Commands for operators on the node.
 fn tools(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let node = lab.node(NODE)?;
     let state = lab.cluster.state_folder(NODE).display().to_string();
     let servers = lab.state.virtual_servers().len();
-    lab.heading("what an operator asks");
+    lab.heading("commands for operators");
     lab.wait_plan_on_disk(NODE)?;
     let ask = |words: &[&str]| {
         let words = [words, &["-o", "json", "--state-dir", &state]].concat();
         node.inside(|| Program::Agent.try_with_input(&words, ""))
     };
     checks.check(
-        "show names the Service of each virtual server, and nothing differs from the plan",
+        "show prints the Service of each virtual server, and no difference from the plan",
         ask(&["show"]).and_then(|said| shows(&said.output, servers)),
     );
     checks.check(
-        "doctor finds nothing that fails on a node in order",
+        "doctor reports no failure on a healthy node",
         ask(&["doctor"]).and_then(|said| {
             ensure!(said.status.success(), "{}{}", said.output, said.errors);
             Ok(())
@@ -129,7 +129,7 @@ fn tools(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     node.set(&[("net/ipv4/ip_forward".to_owned(), "0")])?;
     checks.check(
-        "and what does once it is broken, with its remedy",
+        "and reports a fault with its remedy",
         ask(&["doctor"]).and_then(|said| {
             let remedy = "sysctl -w net.ipv4.ip_forward=1";
             ensure!(
@@ -172,10 +172,10 @@ fn the_machine(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn says(told: &str, name: &str, words: &str) -> Result<()> {
-    let mut lines = told.lines();
+fn says(output: &str, name: &str, words: &str) -> Result<()> {
+    let mut lines = output.lines();
     let line = lines.find(|line| line.split_whitespace().nth(1) == Some(name));
-    let line = line.with_context(|| format!("nothing about {name} in:\n{told}"))?;
+    let line = line.with_context(|| format!("nothing about {name} in:\n{output}"))?;
     ensure!(
         line.ends_with(words),
         "{line:?} does not end with {words:?}"
@@ -183,8 +183,8 @@ fn says(told: &str, name: &str, words: &str) -> Result<()> {
     Ok(())
 }
 
-fn none_set(told: &str) -> Result<()> {
-    let mut set = told
+fn none_set(output: &str) -> Result<()> {
+    let mut set = output
         .lines()
         .filter(|line| line.contains("set to") || line.contains("FAILED"));
     match set.next() {
@@ -243,7 +243,7 @@ fn give_up_privileges() -> Result<()> {
     let dropped =
         CapabilitySet::all().difference(CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW);
     for capability in dropped.iter() {
-        // Newer ones than this kernel has cannot be asked for.
+        // Capabilities that this kernel does not have cannot be queried.
         if capability_is_in_bounding_set(capability).unwrap_or(false) {
             remove_capability_from_bounding_set(capability).context("give up a capability")?;
         }

@@ -1,4 +1,4 @@
-//! What programs say, and how they end, on a node that is not as they need it.
+//! Messages and exit codes of programs on a node that does not meet their requirements.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -17,11 +17,11 @@ use crate::work_folder::WorkFolder;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "refusals",
-    shows: "a node without IPVS, privileges or tools, a taken address, a controller that is away",
+    shows: "a node without IPVS, privileges or tools, an address in use, an unreachable controller",
     run,
 };
 
-/// What the kernel runs when it wants a module.
+/// The program that the kernel runs to load a module.
 const LOADER: &str = "/proc/sys/kernel/modprobe";
 
 #[derive(Debug, Deserialize)]
@@ -181,7 +181,7 @@ fn controller(folder: &Path, listen: &str) -> Result<Ended> {
     Program::Controller.try_with_input(&arguments, "")
 }
 
-/// S-183: an agent without a controller says so, waits, and writes nothing.
+/// S-183: an agent without a controller logs that, waits, and writes nothing.
 fn controller_away(
     stage: &Stage,
     checks: &mut Checks,
@@ -195,7 +195,7 @@ fn controller_away(
     let said = || std::fs::read_to_string(&path).context("read the agent's log");
     let complaints = |text: &str| {
         text.lines()
-            .filter(|line| line.contains("no controller;"))
+            .filter(|line| line.contains("no connection to a controller;"))
             .count()
     };
     let what = "the agent to look for its controller more than once";
@@ -205,10 +205,10 @@ fn controller_away(
         Ok(())
     });
     checks.check(
-        "an agent without a controller says so and tries again",
+        "an agent without a controller logs that and retries",
         waited,
     );
-    checks.check("in these words", in_these_words(table, &said()?, folder));
+    checks.check("with this message", in_these_words(table, &said()?, folder));
     let running = agent
         .ended()?
         .map_or(Ok(()), |status| Err(anyhow::anyhow!("it ended: {status}")));

@@ -1,5 +1,5 @@
-//! Traffic does not notice restarts: new connections at a steady rate from every kind of client
-//! while the controller and the agents are killed and started again at random moments.
+//! Restarts do not affect traffic: new connections at a steady rate from every kind of client,
+//! while the controller and the agents are killed and restarted at random times.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ const PER_SECOND: u32 = 50;
 /// A load that reaches less than this share of its rate has shown nothing.
 const ENOUGH: f64 = 0.9;
 
-/// How long it is, and how often each program is killed in it.
+/// Duration, and number of kills of each program.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     lasts: Duration,
@@ -167,8 +167,8 @@ fn disturb_once(cluster: &mut Cluster, program: Program, act: Act) -> Result<()>
     }
 }
 
-/// The kills of each program, each in a slot of its own and at a random moment of it, down for a
-/// random time; in order.
+/// The kills of each program in order: each at a random time in its own slot, with a random
+/// downtime.
 fn schedule(chance: &mut Chance, form: Form) -> Vec<(Duration, Program, Act)> {
     let margin = Duration::from_secs(2);
     let slot = (form.lasts - 2 * margin) / form.kills;
@@ -223,7 +223,7 @@ fn judge(stage: &Stage, checks: &mut Checks, disturbed: &Disturbed) {
         checks.require(
             &format!("{name} was killed {kills} times"),
             kills == wanted as usize,
-            &format!("{wanted} were meant"),
+            &format!("{wanted} were planned"),
         );
     }
 }

@@ -1,6 +1,6 @@
-//! The lab itself, without any Service: everybody reaches everybody who should be reachable, with
-//! the address that the others expect, over every network. Needs no IPVS, so a failure here is
-//! the lab's and not Portolan's.
+//! The lab itself, without any Service: all residents reach each other where they should, with the
+//! expected source address, over every network. It needs no IPVS, so a failure here is one of the
+//! lab, not of Portolan.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -40,11 +40,11 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         for from in Resident::all() {
             for family in Family::ALL {
                 let what = format!(
-                    "{}: {} reaches everybody over {family}",
+                    "{}: {} reaches all residents over {family}",
                     network.name(),
                     from.name()
                 );
-                checks.check(&what, reaches_everybody(stage, &topology, from, family));
+                checks.check(&what, reaches_all_residents(stage, &topology, from, family));
             }
         }
         for server in servers {
@@ -54,7 +54,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn reaches_everybody(
+fn reaches_all_residents(
     stage: &Stage,
     topology: &Topology,
     from: Resident,
@@ -94,7 +94,8 @@ fn should_reach(from: Resident, to: Resident) -> bool {
     from != to && !matches!((from, to), (Resident::Outside, Resident::Pod(_)))
 }
 
-/// What pods send out of the cluster, their node masquerades, and other nodes are outside.
+/// The node masquerades packets of its pods to addresses outside the cluster, and other nodes count
+/// as outside.
 fn may_see(from: Resident, to: Resident, family: Family, seen: std::net::IpAddr) -> bool {
     match (from, to) {
         (Resident::Node(node), _) => node.all_addresses(family).contains(&seen),

@@ -1,5 +1,5 @@
-//! What a network plugin such as flannel puts on its nodes beside cables and routes: masquerading of
-//! what pods send out of the cluster. Pods reach addresses of other nodes over an overlay only so.
+//! Masquerading of packets from pods to addresses outside the cluster, as a network plugin such as
+//! flannel adds it. Over an overlay, pods reach addresses of other nodes only this way.
 
 use anyhow::{Context, Result};
 

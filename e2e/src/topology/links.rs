@@ -48,7 +48,7 @@ impl Network {
 /// The namespace of the underlay's bridge.
 pub(crate) const UNDERLAY: &str = "underlay";
 const OVERLAY_DEVICE: &str = "overlay";
-/// What pods of a node share, called as most plugins call it.
+/// The bridge of a node's pods, with the name that most plugins use.
 pub(crate) const BRIDGE: &str = "cni0";
 
 /// The names of all namespaces, without prefix.
@@ -62,7 +62,7 @@ pub(crate) fn namespaces() -> Vec<String> {
         .collect()
 }
 
-/// What `ip -n PREFIX+namespace -batch -` gets, in order.
+/// Input of `ip -n PREFIX+namespace -batch -`, in order.
 pub(crate) fn batches(network: Network, prefix: &str) -> Vec<(String, String)> {
     let mut batches = vec![(UNDERLAY.to_owned(), underlay(prefix))];
     batches
@@ -107,7 +107,7 @@ fn node(node: Node, network: Network, prefix: &str) -> String {
         Network::Bridged => bridge(node, network, prefix),
     };
     text += &to_the_other_node(node, network);
-    // As on real nodes, what nobody routes leaves towards the outside.
+    // As on real nodes, the default route leads outside.
     for family in Family::ALL {
         text += &format!("route add default via {}\n", outside_address(family));
     }
@@ -258,8 +258,8 @@ pub(crate) fn settings(namespace: &str, network: Network) -> Vec<(String, &'stat
     settings
 }
 
-/// What bridges show to rules: nothing. On the underlay that would hide a masquerading that is
-/// missing, and where pods share a bridge it is the agent's to ask for it.
+/// Bridged packets do not pass iptables rules. On the underlay they would hide missing
+/// masquerading, and for bridges of pods the agent has to enable it.
 pub(crate) const BRIDGE_FILTERS: [&str; 3] = [
     "net/bridge/bridge-nf-call-iptables",
     "net/bridge/bridge-nf-call-ip6tables",

@@ -21,7 +21,7 @@ use crate::program::Program;
 use crate::traffic::client::{self, Outcome};
 use crate::waits::{SOON, Waits};
 
-/// What the names of our namespaces begin with.
+/// Prefix of the names of our namespaces.
 pub const PREFIX: &str = "portolan-";
 
 /// There where the kernel has IPv6.
@@ -45,7 +45,7 @@ impl Topology {
     /// packets do not arrive.
     pub fn build(network: Network, waits: Waits) -> Result<Self> {
         let lock = lock::Lock::take(waits)?;
-        // We hold the lock: what is there was left behind by somebody who was killed.
+        // We hold the lock, so existing namespaces are leftovers of a killed run.
         end_leftovers()?;
         remove_all()?;
         if network == Network::Bridged {
@@ -229,7 +229,7 @@ fn remove_all() -> Result<()> {
     Ok(())
 }
 
-/// Ends what a killed run left running: nobody but us starts anything in namespaces of ours.
+/// Ends leftover processes of a killed run: only this program starts processes in these namespaces.
 fn end_leftovers() -> Result<()> {
     for name in standing()? {
         for pid in Program::Ip

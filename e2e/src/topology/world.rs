@@ -1,5 +1,5 @@
-//! Who lives in the lab and at which address: two nodes in two zones, three pods on each, one
-//! outsider. Pure data; manifests and tables name the same addresses.
+//! Residents of the lab and their addresses: two nodes in two zones, three pods on each, one
+//! outsider. Pure data; manifests and tables use the same addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -237,7 +237,7 @@ fn underlay(family: Family, host: u8) -> IpAddr {
     }
 }
 
-/// Somebody who sends traffic.
+/// A client of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resident {
     /// A process with its own network on a node.
@@ -274,7 +274,7 @@ impl Resident {
         }
     }
 
-    /// The address it sends from when nobody translates it. A node may use several.
+    /// The address it sends from without translation. A node may use several.
     #[must_use]
     pub fn address(self, family: Family) -> IpAddr {
         match self {
@@ -317,6 +317,6 @@ mod tests {
         for resident in Resident::all() {
             assert_eq!(Resident::named(&resident.name()), Some(resident));
         }
-        assert_eq!(Resident::named("nobody"), None);
+        assert_eq!(Resident::named("unknown"), None);
     }
 }

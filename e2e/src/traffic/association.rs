@@ -3,8 +3,8 @@
 //! a client sends while it is accepted is sometimes left lying by the kernel until it is sent again
 //! three seconds later. Both are carried by the sockets of the standard library.
 //!
-//! Every socket has one address: an association that lists several would be open beside the
-//! address that a Service translates, and multi-homed ones are nobody's promise (S-110).
+//! Every socket has one address: an association that lists several would be open beside the address that a Service
+//! translates, and multi-homed ones are not supported (S-110).
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -20,9 +20,9 @@ use nix::sys::socket::{
 
 use super::port;
 
-/// How often a socket is asked whether it was refused. An ICMP error wakes nobody who waits.
+/// How often a socket is checked for a refusal. An ICMP error does not wake a waiting thread.
 const LOOK: u8 = 2;
-/// Not zero, or nobody listens.
+/// Not zero, or the socket does not listen.
 const BACKLOG: i32 = 1;
 
 /// Opens an association, from the address that the routes choose.
@@ -43,7 +43,7 @@ pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStre
     })?;
     let stream = TcpStream::from(fd);
     loop {
-        // What ICMP says does not end an attempt of SCTP, but the socket knows it.
+        // An ICMP error does not end a connection attempt over SCTP, but the socket stores it.
         if let Some(error) = stream.take_error()? {
             return Err(error);
         }
@@ -63,8 +63,8 @@ pub(super) fn open(target: SocketAddr, deadline: Duration) -> io::Result<TcpStre
     }
 }
 
-/// Listens on a port, a socket for each family that this kernel has. Messages come and go with their peer's address, as
-/// datagrams do.
+/// Listens on a port, a socket for each family that this kernel has. Messages come and go with their peer's address,
+/// as datagrams do.
 ///
 /// # Errors
 /// When the port is taken, or this kernel has no SCTP (module `sctp`).

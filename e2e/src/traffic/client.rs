@@ -172,7 +172,7 @@ fn timed(act: impl FnOnce(Instant, &mut Option<u16>) -> io::Result<Outcome>) -> 
     }
 }
 
-/// What is left of a deadline; never zero, which would mean "for ever".
+/// Remaining time of a deadline; never zero, which would mean "for ever".
 pub(super) fn left(start: Instant, deadline: Duration) -> Duration {
     deadline
         .saturating_sub(start.elapsed())
@@ -191,7 +191,7 @@ pub(super) fn understand(greeting: &str) -> Outcome {
             by: by.to_owned(),
             seen,
         },
-        _ => Outcome::Odd(format!("an answer of nobody we know: {greeting:?}")),
+        _ => Outcome::Odd(format!("an answer with an unknown name: {greeting:?}")),
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_closed_port_refuses_over_both_protocols() {
-        // Bound and dropped: nobody else on loopback has these ports for the moment.
+        // Bound and dropped: no other program on loopback has these ports for the moment.
         let tcp_port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()

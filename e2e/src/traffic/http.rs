@@ -1,4 +1,4 @@
-//! One question over HTTP, as a balancer or a scraper asks it.
+//! One HTTP request, as a load balancer or a scraper sends it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::client::left;
 use super::port;
 
-/// What came back.
+/// The response.
 #[derive(Debug, Clone)]
 pub struct Response {
     /// The code.
@@ -24,12 +24,12 @@ pub struct Response {
 /// Asks once on a connection of its own.
 ///
 /// # Errors
-/// When nobody answers in time, or not in HTTP.
+/// If there is no answer in time, or it is not HTTP.
 pub fn get(target: SocketAddr, path: &str, deadline: Duration) -> Result<Response> {
     get_as(target, path, "*/*", deadline)
 }
 
-/// The same for whoever accepts only this.
+/// The same with an Accept header.
 ///
 /// # Errors
 /// As [`get`].
@@ -66,7 +66,7 @@ pub fn get_as(
 /// Asks for a document in JSON, of a program that answers in any version of HTTP.
 ///
 /// # Errors
-/// When nobody answers in time, the code is not 200, or the document is another.
+/// If there is no answer in time, the code is not 200, or the document has another shape.
 pub fn json<T: DeserializeOwned>(target: SocketAddr, path: &str, deadline: Duration) -> Result<T> {
     let start = Instant::now();
     let mut stream = port::connect(target, deadline)?;
@@ -80,14 +80,14 @@ pub fn json<T: DeserializeOwned>(target: SocketAddr, path: &str, deadline: Durat
     serde_json::from_str(body).with_context(|| format!("{path}: {body}"))
 }
 
-/// Succeeds if nobody listens there.
+/// Succeeds if the port does not listen.
 ///
 /// # Errors
-/// When somebody does, or nothing comes back at all.
+/// If it does, or there is no response at all.
 pub fn refused(target: SocketAddr, deadline: Duration) -> Result<()> {
     match port::connect(target, deadline) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
         Err(error) => Err(error).with_context(|| format!("connect to {target}")),
-        Ok(_) => bail!("somebody listens on {target}"),
+        Ok(_) => bail!("a program listens on {target}"),
     }
 }

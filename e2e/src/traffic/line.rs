@@ -1,4 +1,4 @@
-//! Connections that stay open: a pod that sends back what it gets, and a client's end of one.
+//! Long-lived connections: an echo server in a pod, and the client's end of a connection.
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -61,7 +61,7 @@ impl Line {
         Ok(self.stream.local_addr()?)
     }
 
-    /// The name of whoever is at the other end.
+    /// The name of the server at the other end.
     pub(crate) fn name(&mut self) -> Result<String> {
         self.stream.write_all(WHO).context("ask for a name")?;
         let mut buffer = [0; 64];

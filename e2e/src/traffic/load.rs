@@ -12,23 +12,23 @@ use super::client::{self, Outcome};
 use crate::namespace::Namespace;
 use crate::waits;
 
-/// What to send and how often.
+/// Target and rate of a load.
 #[derive(Debug, Clone)]
 pub struct Rate {
     /// Over which protocol.
     pub protocol: Protocol,
-    /// Where to, in turn.
+    /// Targets, used in turn.
     pub targets: Vec<SocketAddr>,
     /// New connections a second, at least 1.
     pub per_second: u32,
-    /// For how long.
+    /// Duration.
     pub lasts: Duration,
     /// When an attempt counts as failed.
     pub deadline: Duration,
 }
 
 impl Rate {
-    /// How many attempts it asks for.
+    /// Number of attempts of this load.
     #[must_use]
     pub fn wanted(&self) -> u32 {
         let seconds = u32::try_from(self.lasts.as_secs()).unwrap_or(u32::MAX);
@@ -36,7 +36,7 @@ impl Rate {
     }
 }
 
-/// What came of it.
+/// Its results.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Attempts that were made.
@@ -55,7 +55,7 @@ pub struct Load {
     workers: Vec<JoinHandle<Result<Tally>>>,
 }
 
-/// So many attempts of one load may be under way at once.
+/// Maximum number of attempts of one load under way at once.
 const WORKERS: u32 = 3;
 
 impl Load {
@@ -76,7 +76,7 @@ impl Load {
     /// Waits for its end.
     ///
     /// # Errors
-    /// When a worker could not work at all, or we are told to end.
+    /// If a worker failed, or this process was asked to end.
     pub fn finish(self) -> Result<Tally> {
         let mut total = Tally::default();
         for worker in self.workers {
@@ -101,7 +101,7 @@ fn send(rate: &Rate, start: Instant, first: u32) -> Result<Tally> {
         waits::sleep_until(start + every * tick)?;
         let began = start.elapsed();
         if began >= rate.lasts + every {
-            // What could not be sent in time is missing in the count, as it should be.
+            // Attempts that could not be made in time are missing in the count, as intended.
             break;
         }
         let target = rate.targets[tick as usize % rate.targets.len()];

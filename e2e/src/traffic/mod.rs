@@ -1,5 +1,5 @@
-//! Traffic: servers that say who they are and whom they saw, and clients that make one attempt
-//! with a deadline and say exactly how it ended.
+//! Traffic: servers that answer with their name and the client's address, and clients that make one
+//! attempt with a deadline and return exactly how it ended.
 
 mod association;
 pub mod client;

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-/// What the kernel would choose from (`ip_local_port_range`): no server of a lab has one of them.
+/// The default `ip_local_port_range` of the kernel; no server of a lab uses one of these ports.
 const PORTS: Range<u16> = 32_768..61_000;
 /// A port that something else has at the moment is passed over, this often.
 const TRIES: u32 = 64;
 static USED: AtomicU16 = AtomicU16::new(0);
 
-/// Does what needs a port of the client's own, with the next one that nobody has.
+/// Runs `act` with the next free client port.
 ///
 /// # Errors
 /// Those of the act, but for ports that are taken; that, when many ports in a row are.
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_is_taken_is_passed_over_and_other_errors_are_told_at_once() {
+    fn a_taken_port_is_skipped_and_other_errors_are_returned_at_once() {
         let mut asked = Vec::new();
         let given = with_next(|port| {
             asked.push(port);

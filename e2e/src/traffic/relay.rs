@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::namespace::Namespace;
 
-/// How often it is looked whether it is to end.
+/// Poll interval for its end.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// It takes connections until it is dropped; those that are open go on.
@@ -63,7 +63,7 @@ impl Drop for Relay {
     }
 }
 
-/// Copies both ways on threads of their own, which end with the connection.
+/// Copies both ways on their own threads, which end with the connection.
 fn pass(client: TcpStream, to: SocketAddr) -> io::Result<()> {
     client.set_nonblocking(false)?;
     let server = TcpStream::connect(to)?;
@@ -72,7 +72,7 @@ fn pass(client: TcpStream, to: SocketAddr) -> io::Result<()> {
         std::thread::Builder::new()
             .name("relayed".into())
             .spawn(move || {
-                // Whoever ends first, the other one is told.
+                // When one end closes, the other one is closed too.
                 drop(io::copy(&mut from, &mut into));
                 drop(into.shutdown(Shutdown::Write));
             })?;

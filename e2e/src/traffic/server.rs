@@ -123,7 +123,7 @@ impl Socket {
         Ok(sockets)
     }
 
-    /// Answers everybody who waits.
+    /// Answers all waiting clients.
     fn answer(&self, name: &str, answered: &AtomicU64) -> Result<()> {
         loop {
             let done = match self {
@@ -171,7 +171,7 @@ fn is_about_a_peer(error: &std::io::Error) -> bool {
     )
 }
 
-/// What a server says: its name, then the peer's address and port as it saw them.
+/// The answer of a server: its name, then the peer's address and port.
 fn greeting(name: &str, peer: SocketAddr) -> String {
     format!("{name} {} {}", peer.ip().to_canonical(), peer.port())
 }

@@ -40,9 +40,9 @@ endpoints:
 - {addresses: [10.244.2.5], nodeName: node-b}
 ";
 
-const NOBODY: &str = "apiVersion: v1
+const EMPTY: &str = "apiVersion: v1
 kind: Service
-metadata: {name: nobody, namespace: shop}
+metadata: {name: empty, namespace: shop}
 spec: {clusterIP: 10.96.0.99, clusterIPs: [10.96.0.99], ipFamilies: [IPv4], ports: [{port: 80, protocol: TCP}]}
 ";
 
@@ -64,7 +64,7 @@ metadata: {name: kubernetes}
 spec: {cidrs: [10.96.0.0/16]}
 ";
 
-/// The same endpoints, each meant for the zone of its node.
+/// The same endpoints, each with a hint for the zone of its node.
 pub(crate) const HINTED_SLICE: &str = "apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
@@ -102,7 +102,7 @@ impl Cluster {
             ("nodes.yaml", NODES),
             ("web.yaml", WEB),
             ("slice.yaml", SLICE),
-            ("nobody.yaml", NOBODY),
+            ("empty.yaml", EMPTY),
         ] {
             cluster.write(name, text);
         }
@@ -236,7 +236,7 @@ impl Agent {
         self.kernel
     }
 
-    /// What was done about this generation of the plan or a later one.
+    /// The result for this generation of the plan or a later one.
     pub(crate) async fn applied(&self, generation: u64) -> Applied {
         self.applied_where(|applied| applied.generation >= generation)
             .await

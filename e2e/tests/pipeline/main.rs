@@ -106,7 +106,7 @@ async fn hints_and_a_node_that_changes_its_zone_reach_the_kernel() {
             "topology.kubernetes.io/zone: zone-2",
             &["10.244.2.5:8080"][..],
         ),
-        // S-60: no endpoint is meant for this zone, so all of them serve it.
+        // S-60: no endpoint has a hint for this zone, so all of them serve it.
         (
             "topology.kubernetes.io/zone: zone-9",
             &["10.244.1.5:8080", "10.244.2.5:8080"],
@@ -119,7 +119,7 @@ async fn hints_and_a_node_that_changes_its_zone_reach_the_kernel() {
         settled(&cluster, &a).await;
     }
     assert_eq!(b.log(), [], "another node's zone is nothing to this one");
-    // S-57: one ready endpoint without a hint, and all serve everybody.
+    // S-57: one ready endpoint has no hint, so all endpoints serve all zones.
     cluster.write("slice.yaml", SLICE);
     b.wait("the whole list", |_| {
         only(&b, &["10.244.1.5:8080", "10.244.2.5:8080"])
@@ -175,6 +175,7 @@ async fn policy_local_is_served_by_the_nodes_own_endpoints_or_refuses() {
         .entries("PORTOLAN-FRONTEND")
         .contains(&"10.96.0.10,tcp:80".into());
     assert!(refused, "what is routed and no frontend is refused");
+    settled(&cluster, b).await;
     assert_eq!(b.backends(WEB_SERVER), ["10.244.2.5:8080"]);
 }
 
@@ -265,7 +266,7 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
         ),
     );
     let failed = agent.applied_where(|applied| applied.failed > 0).await;
-    // One cause is told once; the virtual server that waits for it is counted.
+    // One cause is reported once; the virtual server that waits for it is counted.
     let [load] = &failed.failures[..] else {
         panic!("{failed:?}");
     };

@@ -1,4 +1,4 @@
-//! Authorities and certificates of tests.
+//! CAs and certificates of tests.
 
 use std::time::{Duration, SystemTime};
 

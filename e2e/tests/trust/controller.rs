@@ -1,4 +1,4 @@
-//! A controller in this process, and agents that say as little as they may.
+//! A controller in this process, and minimal agents.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -109,8 +109,8 @@ impl Controller {
             .open_insecure_counted(counters.clone())
             .await
             .unwrap();
-        let nobody = super::Authority::new("nobody").server("nobody");
-        Self::serving(opened, Presented::new(nobody), &counters)
+        let unknown = super::Authority::new("unknown").server("unknown");
+        Self::serving(opened, Presented::new(unknown), &counters)
     }
 
     fn serving(
@@ -139,7 +139,7 @@ impl Controller {
         controller
     }
 
-    /// All nodes and so many Services.
+    /// Publishes all nodes and `services` Services.
     pub(crate) fn publish(&self, services: usize) {
         let mut text = String::new();
         for node in NODES {
@@ -155,7 +155,7 @@ impl Controller {
         let path = self.folder.path().join("manifests/cluster.yaml");
         std::fs::write(path, text).unwrap();
         let mut engine = self.engine.lock().unwrap();
-        // A look that sees a file in the middle of its change waits for the next.
+        // A check that reads a file during its replacement waits for the next one.
         for _ in 0..3 {
             engine.look();
         }
@@ -203,25 +203,25 @@ impl Controller {
         std::fs::write(tls(access).token.as_ref().unwrap(), text).unwrap();
     }
 
-    /// So many were refused for this reason.
+    /// Asserts the number of refusals for this reason.
     pub(crate) fn counted(&self, reason: &str, times: u64) {
         let line = counter(reason, times);
         let text = page(&self.metrics);
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
 
-    /// Waits until the controller has seen it: the agent is told first.
+    /// Waits until the controller has counted the refusals: the agent gets the response first.
     pub(crate) async fn wait_counted(&self, reason: &str, times: u64) {
-        self.wait_told(&counter(reason, times)).await;
+        self.wait_logged(&counter(reason, times)).await;
     }
 
     /// Waits until a metric without labels has this value.
     pub(crate) async fn wait_metric(&self, name: &str, value: u64) {
         let line = format!("\nportolan_controller_{name} {value}\n");
-        self.wait_told(&line).await;
+        self.wait_logged(&line).await;
     }
 
-    async fn wait_told(&self, line: &str) {
+    async fn wait_logged(&self, line: &str) {
         let seen = async {
             while !page(&self.metrics).contains(line) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -256,7 +256,7 @@ pub(crate) struct Agent {
     messages: Streaming<wire::PlanMessage>,
 }
 
-/// How many entries the first batch of a node has.
+/// Number of entries in the first batch of a node.
 pub(crate) async fn agent(access: &Access, node: &str) -> Result<usize, Status> {
     Agent::open(access, node).await?.batch().await
 }
@@ -281,14 +281,14 @@ impl Agent {
         Ok(Self { answers, messages })
     }
 
-    /// How many entries the next batch has. It is answered.
+    /// Number of entries in the next batch, which is acknowledged.
     pub(crate) async fn batch(&mut self) -> Result<usize, Status> {
         let (entries, commit) = self.take().await?;
         self.answer(commit.batch, commit.plan_hash).await;
         Ok(entries)
     }
 
-    /// The next batch: how many entries it has, and where it leads.
+    /// The next batch: its number of entries, and its plan hash.
     pub(crate) async fn take(&mut self) -> Result<(usize, wire::Commit), Status> {
         let mut entries = 0;
         loop {
@@ -310,7 +310,7 @@ impl Agent {
         Ok(message.expect("a stream that goes on").message.unwrap())
     }
 
-    /// Says that this is what it holds, and what is in force.
+    /// Acknowledges this hash as received and in force.
     pub(crate) async fn answer(&self, batch: u64, plan_hash: Vec<u8>) {
         let ack = wire::Ack {
             batch,

@@ -1,5 +1,5 @@
-//! Controller and agents over a real TLS handshake in one process: who believes whom, what both are told,
-//! and that nobody who is slow or silent holds up others.
+//! Controller and agents over a real TLS handshake in one process: which certificates and tokens are accepted, the
+//! messages on both sides, and that a slow or silent agent does not hold up others.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ async fn an_agent_reads_the_plan_of_its_own_node_and_no_other() {
     assert!(agent(&access, "node-a").await.unwrap() > 0);
     let status = agent(&access, "node-b").await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
-    let words = "its token is of a pod on node-a, and it asks for node-b";
+    let words = "its token is of a pod on node-a, but it asks for node-b";
     assert!(status.message().contains(words), "{status}");
     let none = controller.access(&authority, NAME, None);
     let status = agent(&none, "node-a").await.unwrap_err();
@@ -42,11 +42,11 @@ async fn an_agent_reads_the_plan_of_its_own_node_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_controller_that_is_not_believed_is_told_with_what_to_check() {
+async fn an_untrusted_controller_is_reported_with_what_to_check() {
     let (ours, theirs) = (Authority::new("one"), Authority::new("two"));
     let now = SystemTime::now();
     let cases = [
-        (theirs.server(NAME), "signed by nobody in --controller-ca"),
+        (theirs.server(NAME), "not signed by a CA in --controller-ca"),
         (
             ours.server("other"),
             "is for DnsName(\"other\"), not for \"portolan-controller\"",
@@ -70,7 +70,7 @@ async fn a_controller_that_is_not_believed_is_told_with_what_to_check() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_speaks_tls_with_who_does_not_is_told_on_both_sides() {
+async fn tls_on_one_side_only_is_reported_on_both_sides() {
     let authority = Authority::new("one");
     let secure = Controller::start(&authority.server(NAME)).await;
     let plain = Access::insecure(Address::Tcp(secure.address));
@@ -80,7 +80,7 @@ async fn who_speaks_tls_with_who_does_not_is_told_on_both_sides() {
     let open = Controller::start_insecure().await;
     let access = open.access(&authority, NAME, Some("node-a"));
     let error = access.connect().await.unwrap_err().to_string();
-    assert!(error.contains("speaks no TLS"), "{error}");
+    assert!(error.contains("does not use TLS"), "{error}");
     open.wait_counted("no_tls_here", 1).await;
     let plain = Access::insecure(Address::Tcp(open.address));
     assert!(agent(&plain, "node-a").await.unwrap() > 0);
@@ -94,9 +94,9 @@ async fn a_certificate_is_replaced_under_streams_that_go_on() {
     let mut stream = controller::Agent::open(&access, "node-a").await.unwrap();
     stream.batch().await.unwrap();
     assert!(controller.presented.replace(new.server(NAME)));
-    // Who does not know the new authority finds out at its next connection, not before.
+    // An agent that does not trust the new CA fails at its next connection, not before.
     let error = access.connect().await.unwrap_err().to_string();
-    assert!(error.contains("signed by nobody"), "{error}");
+    assert!(error.contains("not signed by a CA"), "{error}");
     let both = controller.access_of(&(old.pem() + &new.pem()), NAME, Some("node-a"));
     assert!(agent(&both, "node-a").await.unwrap() > 0);
     controller.publish(2);
@@ -104,13 +104,13 @@ async fn a_certificate_is_replaced_under_streams_that_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_say_nothing_hold_up_nobody() {
+async fn silent_clients_hold_up_no_other_client() {
     let authority = Authority::new("one");
     let controller = Controller::start(&authority.server(NAME)).await;
     let mut silent = Vec::new();
     for _ in 0..150 {
         silent.push(TcpStream::connect(controller.address).await.unwrap());
-        // One that begins TLS and stops in the middle of it.
+        // A client that stops in the middle of the TLS handshake.
         let begun = TcpStream::connect(controller.address).await.unwrap();
         begun.writable().await.unwrap();
         begun.try_write(&[0x16, 3, 1]).unwrap();
@@ -135,7 +135,7 @@ async fn what_replaces_ca_and_token_is_read_at_the_next_connection() {
     assert!(agent(&access, "node-a").await.unwrap() > 0);
     controller.write_ca(&access, "");
     let error = access.connect().await.unwrap_err().to_string();
-    assert!(error.contains("holds no certificate"), "{error}");
+    assert!(error.contains("contains no certificate"), "{error}");
     controller.write_token(&access, "");
     let error = access.request(()).unwrap_err().to_string();
     assert!(error.contains("it is empty"), "{error}");

@@ -1,4 +1,4 @@
-//! Agents that do what none should, beside honest ones.
+//! Misbehaving agents beside honest ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,16 +17,16 @@ const BEFORE: usize = 3;
 /// A change is the head of a Service and its list.
 const ENTRIES: usize = 2;
 
-/// How often each of them did what it does.
+/// Counts of the misbehaviour.
 #[derive(Debug, Default)]
 struct Done {
     /// Streams of the one that leaves.
     left: u64,
-    /// Batches after which one said that it holds something else.
+    /// Batches that one agent acknowledged with a wrong hash.
     lied: u64,
     /// Streams that it lost by that.
     ended: u64,
-    /// Plans of another node that were asked for.
+    /// Requests for the plan of another node.
     asked: u64,
 }
 
@@ -37,7 +37,7 @@ async fn leave(access: &Access, done: &mut Done) {
     done.left += 1;
 }
 
-/// Takes a plan as it should, then says of each batch that it led elsewhere, until its stream ends.
+/// Accepts the plan, then acknowledges each batch with a wrong hash, until its stream ends.
 async fn lie(access: &Access, done: &mut Done) {
     let mut agent = Agent::open(access, "node-e").await.unwrap();
     agent.batch().await.unwrap();
@@ -54,7 +54,7 @@ async fn lie(access: &Access, done: &mut Done) {
     done.ended += 1;
 }
 
-/// Asks with its own token for the plan of somebody else.
+/// Requests the plan of another node with its own token.
 async fn ask(access: &Access, done: &mut Done) {
     let status = match Agent::open(access, "node-a").await {
         Ok(mut agent) => agent.take().await.unwrap_err(),
@@ -64,9 +64,9 @@ async fn ask(access: &Access, done: &mut Done) {
     done.asked += 1;
 }
 
-/// I-2, I-9, I-13: one does not read, one leaves again and again, one lies about what it holds and one asks
-/// for another node's plan. Honest agents are brought every change, each in a batch of its own, and all that
-/// the others did is counted.
+/// I-2, I-9, I-13: one agent does not read, one disconnects repeatedly, one acknowledges a wrong hash and one
+/// requests another node's plan. Honest agents get every change, each in its own batch, and the misbehaviour is
+/// counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn honest_agents_get_every_change_while_others_misbehave() {
     let authority = Authority::new("one");
@@ -100,7 +100,7 @@ async fn honest_agents_get_every_change_while_others_misbehave() {
             }
         }
         over.store(true, Ordering::Relaxed);
-        // Who lies waits for another change.
+        // The agent with the wrong hash waits for another change.
         for more in 1.. {
             controller.publish(BEFORE + CHANGES + more % 2);
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -121,7 +121,7 @@ async fn honest_agents_get_every_change_while_others_misbehave() {
         .wait_metric("streams_broken_total", done.ended)
         .await;
     controller.counted("other_node", done.asked);
-    // Whoever asks for another plan has opened a stream, too; the honest and the stalled have one each.
+    // A request for another node's plan also opens a stream; the honest and the stalled agents have one each.
     let streams = 3 + done.left + done.ended + done.asked;
     controller.wait_metric("streams_total", streams).await;
     drop((stalled, honest));

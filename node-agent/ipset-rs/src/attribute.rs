@@ -1,4 +1,4 @@
-//! Values of sets as netlink attributes.
+//! ipset values as netlink attributes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,12 +13,12 @@ pub(crate) use netlink_blocking::attribute::{
 const IPADDR_IPV4: u16 = 1;
 const IPADDR_IPV6: u16 = 2;
 
-/// Appends a number in network order, marked as such.
+/// Appends a number in network byte order, with the flag for it.
 pub(crate) fn put_u32(buffer: &mut Vec<u8>, kind: u16, value: u32) -> Result<(), EncodeError> {
     put(buffer, kind | NLA_F_NET_BYTEORDER, &value.to_be_bytes())
 }
 
-/// Appends a port in network order, marked as such.
+/// Appends a port in network byte order, with the flag for it.
 pub(crate) fn put_u16(buffer: &mut Vec<u8>, kind: u16, value: u16) -> Result<(), EncodeError> {
     put(buffer, kind | NLA_F_NET_BYTEORDER, &value.to_be_bytes())
 }

@@ -17,53 +17,52 @@ pub(crate) const LINENO: u16 = 9;
 const IP2: u16 = 20;
 const CIDR2: u16 = 21;
 
-/// Attributes whose presence does not change which packets an entry matches: time left, line
-/// number, counters, comment.
+/// Attributes that do not change which packets an entry matches: time left, line number, counters, comment.
 const WITHOUT_MEANING: [u16; 5] = [6, LINENO, 24, 25, 26];
 
 /// An entry of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Entry {
-    /// Of hash:ip,port.
+    /// An entry of hash:ip,port.
     IpPort {
         /// Address.
         address: IpAddr,
         /// Transport protocol.
         protocol: Protocol,
-        /// Port, host order.
+        /// Port, in host byte order.
         port: u16,
     },
-    /// Of hash:net; bits behind the prefix do not count and are 0 in what is read.
+    /// An entry of hash:net. Bits after the prefix are ignored, and are 0 in entries that were read.
     Net(IpNet),
-    /// Of hash:ip,port,ip.
+    /// An entry of hash:ip,port,ip.
     IpPortIp {
         /// First address.
         address: IpAddr,
         /// Transport protocol.
         protocol: Protocol,
-        /// Port, host order.
+        /// Port, in host byte order.
         port: u16,
         /// Second address.
         source: IpAddr,
     },
-    /// Of hash:ip,port,net; the range must not be /0, and is as in [`Entry::Net`].
+    /// An entry of hash:ip,port,net. The range must not be /0, and is treated as in [`Entry::Net`].
     IpPortNet {
         /// Address.
         address: IpAddr,
         /// Transport protocol.
         protocol: Protocol,
-        /// Port, host order.
+        /// Port, in host byte order.
         port: u16,
         /// Range of second addresses.
         net: IpNet,
     },
-    /// Of bitmap:port, host order.
+    /// An entry of bitmap:port, in host byte order.
     Port(u16),
 }
 
 impl Entry {
-    /// The type of set it fits into.
+    /// The set type of the entry.
     #[must_use]
     pub fn set_type(&self) -> SetType {
         match self {
@@ -75,7 +74,7 @@ impl Entry {
         }
     }
 
-    /// An entry of hash:net, without the bits behind the prefix, as it is read back.
+    /// An entry of hash:net without the bits after the prefix, in the form in which it is read back.
     #[must_use]
     pub fn net(net: IpNet) -> Self {
         Self::Net(net.trunc())
@@ -127,8 +126,8 @@ impl Entry {
         }
     }
 
-    /// Reads the attributes of an entry, which do not say what type it is: an address with a port
-    /// is hash:ip,port, a port alone bitmap:port, and so on. `Ok(None)` if it has a part this crate has no place for.
+    /// Reads the attributes of an entry. They do not contain the type: an address with a port is hash:ip,port, a port
+    /// alone is bitmap:port, and so on. `Ok(None)` if the entry has a part that this crate does not support.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, DecodeError> {
         let mut parts = Parts::default();
         for item in attribute::attributes(bytes) {

@@ -1,5 +1,5 @@
-//! Entries as `ipset save` spells them: `10.0.0.1,tcp:80`, `10.96.0.0/12`, `fd00::1,udp:53,fd00::1`,
-//! `10.0.0.1,tcp:80,10.1.0.0/16`, `8080`. A range of one address is spelled as the address.
+//! The text form of entries, as in `ipset save`: `10.0.0.1,tcp:80`, `10.96.0.0/12`, `fd00::1,udp:53,fd00::1`,
+//! `10.0.0.1,tcp:80,10.1.0.0/16`, `8080`. A range of one address is written as the address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -41,13 +41,13 @@ impl fmt::Display for Entry {
     }
 }
 
-/// Why a text is no entry.
+/// The text is not a set entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no entry of a set: {reason}")]
+#[error("{text:?} is not a set entry: {reason}")]
 pub struct ParseEntryError {
     /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -109,7 +109,7 @@ fn parse_net(text: &str) -> Result<IpNet, &'static str> {
     }
     let net: IpNet = text
         .parse()
-        .map_err(|_| "a port, an address or a range such as 10.0.0.0/8 is needed")?;
+        .map_err(|_| "a port, an address or a range such as 10.0.0.0/8 was expected")?;
     Ok(net.trunc())
 }
 

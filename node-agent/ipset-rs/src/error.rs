@@ -1,4 +1,4 @@
-//! Errors of the socket; each says what was asked and what to check next.
+//! Errors of the socket. Each names the request and the next thing to check.
 
 use std::io;
 
@@ -10,18 +10,18 @@ const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 
-/// From here on the numbers are ipset's own.
+/// From here on, the numbers are specific to ipset.
 const FIRST_OWN: i32 = 4096;
 pub(crate) const WRONG_PROTOCOL: i32 = 4097;
 const UNKNOWN_TYPE: i32 = 4098;
 const IN_USE: i32 = 4100;
-/// The kernel's name for it speaks of renaming; a swap gets it when the second set is missing.
+/// The kernel names it after renaming, but a swap also gets it if the second set is missing.
 const NO_SECOND: i32 = 4101;
 const MISMATCH: i32 = 4102;
 const REFERENCED: i32 = 4108;
 const HASH_FULL: i32 = 4352;
 
-/// Why something failed.
+/// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -31,29 +31,31 @@ pub enum Error {
          (modprobe ip_set), or build the kernel with CONFIG_IP_SET"
     )]
     NoIpset,
-    /// The kernel speaks only versions of the protocol this crate does not.
-    #[error("the kernel's ipset protocol starts at version {min}; 6 and 7 are spoken here")]
+    /// The kernel supports only protocol versions that this crate does not.
+    #[error(
+        "the kernel's ipset protocol starts at version {min}; this program supports versions 6 and 7"
+    )]
     ProtocolTooNew {
-        /// The oldest version it speaks.
+        /// The oldest version that it supports.
         min: u8,
     },
-    /// The name of a set is not possible.
+    /// The name of a set is invalid.
     #[error(transparent)]
     Name(#[from] SetNameError),
     /// The kernel answered a request with an error number.
     #[error("ipset: {request}: {}", describe(*.errno))]
     Kernel {
-        /// The error number, positive: `errno`, or from 4097 on one of ipset's own.
+        /// The error number, positive: `errno`, or from 4097 on a number specific to ipset.
         errno: i32,
-        /// What was asked; of many entries the one that failed.
+        /// The request; for many entries, a request with only the one that failed.
         request: Box<Request>,
     },
-    /// A request could not be written as netlink.
+    /// A request could not be encoded as netlink.
     #[error("ipset: {request}: {source}")]
     Encode {
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
-        /// What is too long.
+        /// The value that is too long.
         source: EncodeError,
     },
     /// The socket failed. The next call opens another one.
@@ -61,13 +63,13 @@ pub enum Error {
     Socket(netlink_blocking::Error),
     /// The kernel changed its sets during each of several attempts to list them.
     #[error(
-        "ipset: {request}: the list changed while it was read, {attempts} times in a row: which \
-         other program changes sets all the time?"
+        "ipset: {request}: the list changed while it was read, {attempts} times in a row: check \
+         which other program keeps changing sets"
     )]
     Interrupted {
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
 }
@@ -95,7 +97,7 @@ impl Error {
         }
     }
 
-    /// What went wrong and what to check, for whoever says himself what was asked.
+    /// The cause and the next thing to check, for callers that name the request themselves.
     #[must_use]
     pub fn reason(&self) -> String {
         match self {
@@ -104,20 +106,19 @@ impl Error {
         }
     }
 
-    /// The socket failed, or what it said is not to be relied on: what was asked may have been done
-    /// or not.
+    /// Whether the socket failed or its answers are unreliable. The request may or may not have been executed.
     #[must_use]
     pub fn is_of_socket(&self) -> bool {
         matches!(self, Self::Socket(_))
     }
 
-    /// A set of this name is there already.
+    /// Whether a set of this name already exists.
     #[must_use]
     pub fn is_exists(&self) -> bool {
         matches!(self, Self::Kernel { errno: EEXIST, .. })
     }
 
-    /// There is no set of this name (in a swap: of one of the names).
+    /// Whether no set of this name exists (in a swap: of one of the names).
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(
@@ -129,7 +130,7 @@ impl Error {
         )
     }
 
-    /// The set cannot be destroyed because a rule or another set uses it.
+    /// Whether the set cannot be destroyed because a rule or another set uses it.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(
@@ -141,7 +142,7 @@ impl Error {
         )
     }
 
-    /// The two sets of a swap are of types or families that cannot take each other's place.
+    /// Whether the types or families of the two sets in a swap do not match.
     #[must_use]
     pub fn is_mismatch(&self) -> bool {
         matches!(
@@ -153,7 +154,7 @@ impl Error {
         )
     }
 
-    /// The set has as many entries as it may have.
+    /// Whether the set is at its maximum number of entries.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(
@@ -165,7 +166,7 @@ impl Error {
         )
     }
 
-    /// The caller lacks the capability.
+    /// Whether the caller lacks the capability.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
         match self {
@@ -174,7 +175,7 @@ impl Error {
         }
     }
 
-    /// The kernel has no IP sets, or not of this type.
+    /// Whether the kernel has no IP sets, or does not have this set type.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(
@@ -191,27 +192,27 @@ impl Error {
 fn describe(errno: i32) -> String {
     let meaning = match errno {
         EPERM => "ipset needs CAP_NET_ADMIN (run as root or add the capability)",
-        ENOENT => "there is no such set",
-        EEXIST => "there is a set of this name already",
+        ENOENT => "the set does not exist",
+        EEXIST => "a set of this name already exists",
         WRONG_PROTOCOL => "the kernel did not accept the form of the request",
         UNKNOWN_TYPE => {
-            "the kernel does not have this type of set (load its module: modprobe ip_set_hash_ipport \
-             and the like)"
+            "the kernel does not have this set type (load its module, for example modprobe \
+             ip_set_hash_ipport)"
         }
         4099 => "the kernel's table of sets is full",
         IN_USE | REFERENCED => {
             "the set is in use by a rule or another set (iptables-save shows it)"
         }
-        NO_SECOND => "there is no set of the second name",
-        4102 => "the two sets are not of one type",
-        4103 => "the entry is there already, or not there",
-        4104 => "the prefix length is not possible here (0 is not)",
-        4106 => "the family is not possible here",
-        4109 => "the set takes IPv4 addresses",
-        4110 => "the set takes IPv6 addresses",
-        HASH_FULL => "the set is full (maxelem): fill a larger one and swap",
-        4353 => "the entry is not possible in this set",
-        4354 | 4355 => "the protocol is not possible in this set",
+        NO_SECOND => "the second set does not exist",
+        4102 => "the two sets have different types",
+        4103 => "the entry already exists, or does not exist",
+        4104 => "the prefix length is not valid for this set type (0 is not)",
+        4106 => "the family is not valid for this set type",
+        4109 => "the set accepts only IPv4 addresses",
+        4110 => "the set accepts only IPv6 addresses",
+        HASH_FULL => "the set is full (maxelem): create a larger set and swap them",
+        4353 => "the entry is not valid for this set type",
+        4354 | 4355 => "the protocol is not valid for this set type",
         own if own > FIRST_OWN => return format!("ipset error {own}"),
         system => return io::Error::from_raw_os_error(system).to_string(),
     };
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_ip_sets_is_told_by_module() {
+    fn an_error_without_ip_sets_names_the_module() {
         assert!(Error::NoIpset.to_string().contains("modprobe ip_set"));
         assert!(Error::NoIpset.is_unsupported() && kernel(UNKNOWN_TYPE).is_unsupported());
         assert!(!Error::NoIpset.is_not_permitted());

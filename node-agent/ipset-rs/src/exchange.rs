@@ -1,8 +1,8 @@
-//! Many messages in one send, and what the kernel says to each.
+//! Sends many messages at once and collects the kernel's answer to each.
 //!
-//! Invariant: the last message of a send is acknowledged, the fence. The kernel handles messages in
-//! order and answers within the send call, so once the fence is answered every message before it
-//! without an error has succeeded.
+//! Invariant: the last message of a send is acknowledged; it is the fence. The kernel handles messages in order and
+//! answers within the send call, so once the fence is answered, every message before it without an error has
+//! succeeded.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::request::Request;
 use crate::socket::Socket;
 
 impl Socket {
-    /// Sends requests at once, the last one acknowledged, and returns what the kernel said to each.
+    /// Sends requests at once, with an acknowledgement for the last one, and returns the kernel's answer to each.
     pub(crate) fn exchange(
         &mut self,
         requests: &[Request],
@@ -51,7 +51,7 @@ impl Socket {
             .collect())
     }
 
-    /// Reads answers until the fence is answered; true if some were lost.
+    /// Reads answers until the fence is answered. The second value is whether some were lost.
     fn collect_failures(&mut self, fence: u32) -> Result<(HashMap<u32, Failure>, bool), Error> {
         let mut failures = HashMap::new();
         let mut lost = false;
@@ -59,7 +59,7 @@ impl Socket {
             let datagram = match self.channel.receive(!lost)? {
                 Received::Datagram(datagram) => datagram,
                 Received::Overrun => {
-                    // What is still queued can be read; the rest is gone, the fence perhaps, too.
+                    // Queued answers can still be read. The others are lost, possibly including that of the fence.
                     lost = true;
                     continue;
                 }

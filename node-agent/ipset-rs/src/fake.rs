@@ -1,5 +1,5 @@
-//! IP sets for tests, below the codec: they read the bytes that are sent and answer with bytes, as Linux does. Of a
-//! message with many entries those before a refused one are added, and those behind it are not.
+//! Fake IP sets for tests, below the codec: they read the bytes that are sent and answer with bytes, like Linux. In a
+//! message with many entries, those before a refused one are added, and those after it are not.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use crate::{
     SetPart, Socket,
 };
 
-/// Entries of a list in one datagram.
+/// The number of entries of a list in one datagram.
 const PER_DATAGRAM: usize = 50;
 
 const ENOENT: i32 = 2;
@@ -29,22 +29,22 @@ const EEXIST: i32 = 17;
 /// `IPSET_ERR_HASH_FULL`.
 pub(crate) const HASH_FULL: i32 = 4352;
 
-/// What the kernel holds.
+/// The state of the fake kernel.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) sets: BTreeMap<String, BTreeSet<Entry>>,
-    /// Entries that it refuses, as if there were no room for them.
+    /// Entries that it refuses, as if the set were full.
     pub(crate) refused: BTreeSet<Entry>,
 }
 
 pub(crate) type FakeKernel = Faulty<State>;
 
-/// A socket to it.
+/// A socket to the fake kernel.
 pub(crate) fn open(kernel: &FakeKernel) -> Socket {
     Socket::over(kernel.channel()).unwrap()
 }
 
-/// A refusal, and the entry of the message that it is about.
+/// A refusal, and the entry of the message to which it applies.
 struct Refused {
     errno: i32,
     line: Option<u32>,
@@ -57,7 +57,7 @@ impl From<i32> for Refused {
 }
 
 impl State {
-    /// Does what a request asks for, or refuses it as Linux does.
+    /// Executes a request, or refuses it like Linux.
     fn write(&mut self, request: &Request) -> Result<(), Refused> {
         match request {
             Request::Create { name, .. } => {
@@ -90,7 +90,7 @@ impl State {
                 let set = self.sets.get_mut(name.as_str()).ok_or(ENOENT)?;
                 set.retain(|held| !entries.contains(held));
             }
-            other => panic!("{other} does not write"),
+            other => panic!("{other} is not a write"),
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl State {
     }
 }
 
-/// Acknowledges a request as the kernel does: with its header, and with the line of the entry that failed.
+/// Acknowledges a request like the kernel: with its header, and with the line number of the entry that failed.
 fn acknowledge(answers: &mut Answers, sequence: u32, refused: &Refused) {
     let mut rest = vec![0; 16];
     if let Some(line) = refused.line {

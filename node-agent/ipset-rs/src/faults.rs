@@ -1,5 +1,5 @@
-//! What the socket makes of a kernel and of system calls that fail: every entry gets the result it
-//! had, what could not be known is called unknown, and the next call works.
+//! Tests how the socket handles failures of the kernel and of system calls: every entry gets its own result, an
+//! unknown result is reported as unknown, and the next call works.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn create(socket: &mut Socket) -> Result<(), Error> {
     socket.create(SET, SetType::HashIpPort, Family::Ipv4, &options)
 }
 
-/// A kernel with the set, and a socket to it.
+/// A fake kernel with the set, and a socket to it.
 fn begin() -> (FakeKernel, Socket) {
     let kernel = FakeKernel::default();
     let mut socket = open(&kernel);
@@ -43,7 +43,7 @@ fn fail(kernel: &FakeKernel, faults: &[Fault]) {
 }
 
 fn listed(socket: &mut Socket) -> Result<BTreeSet<Entry>, Error> {
-    let set = socket.list(SET)?.expect("the set is there");
+    let set = socket.list(SET)?.expect("the set exists");
     Ok(set.entries.into_iter().collect())
 }
 
@@ -72,14 +72,14 @@ fn one_refused_entry_among_many_fails_alone() {
     let names = "add 10.96.0.1,tcp:432 to set PORTOLAN-FRONTEND: ";
     assert!(error.to_string().contains(names), "{error}");
     assert_eq!(kernel.lock().kernel.sets[SET].len(), 999);
-    assert_eq!(kernel.lock().opened, 1, "the socket is in order");
+    assert_eq!(kernel.lock().opened, 1, "the socket is intact");
 }
 
 #[test]
 fn a_message_whose_answer_is_lost_is_unknown_and_no_other() {
     let (kernel, mut socket) = begin();
     let entries = entries(800);
-    // Of four messages in one send the first is refused one entry, and that answer is kept.
+    // Of four messages in one send, one entry of the first is refused, and that answer is kept.
     kernel.lock().kernel.refused.insert(entries[7]);
     fail(&kernel, &[Fault::AnswersLost(1)]);
     let results = socket.add(SET, &entries);
@@ -105,7 +105,7 @@ fn a_send_that_finds_no_memory_does_nothing_and_the_next_one_works() {
 }
 
 #[test]
-fn a_set_whose_making_was_not_answered_is_not_made_twice_in_silence() {
+fn a_set_whose_creation_was_not_answered_is_not_silently_created_twice() {
     let kernel = FakeKernel::default();
     let mut socket = open(&kernel);
     fail(&kernel, &[Fault::None, Fault::AnswersLost(0)]);
@@ -114,11 +114,11 @@ fn a_set_whose_making_was_not_answered_is_not_made_twice_in_silence() {
         matches!(lost, Error::Socket(SocketError::AnswerLost)),
         "{lost}"
     );
-    assert_eq!(socket.names().unwrap(), [SET], "it was made");
+    assert_eq!(socket.names().unwrap(), [SET], "the set was created");
     assert!(create(&mut socket).unwrap_err().is_exists());
 }
 
-/// Without another socket the kernel would refuse the next list until the old one was read.
+/// Without another socket, the kernel would refuse the next list until the old one was read to its end.
 #[test]
 fn a_list_that_breaks_off_is_read_again_or_fails_and_the_next_one_is_whole() {
     let (kernel, mut socket) = begin();
@@ -153,10 +153,10 @@ fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
     assert_eq!(
         listed(&mut socket).unwrap_err().to_string(),
         "ipset: list set PORTOLAN-FRONTEND: the list changed while it was read, 5 times in a row: \
-         which other program changes sets all the time?"
+         check which other program keeps changing sets"
     );
     assert_eq!(listed(&mut socket).unwrap().len(), 300);
-    assert_eq!(kernel.lock().opened, 1, "the socket is in order");
+    assert_eq!(kernel.lock().opened, 1, "the socket is intact");
 }
 
 fn any_fault() -> impl Strategy<Value = Fault> {
@@ -172,8 +172,8 @@ fn any_fault() -> impl Strategy<Value = Fault> {
 }
 
 proptest! {
-    /// Whatever fails, nobody is told that something was done that was not, and reading and writing
-    /// what is missing ends with all that is wanted, soon after the last fault.
+    /// Whatever fails, no entry is reported as successful that was not changed. Repeated reading and writing of the
+    /// difference converges soon after the last fault.
     #[test]
     fn after_any_faults_reading_and_writing_converge(
         faults in proptest::collection::vec(any_fault(), 0..12),

@@ -1,7 +1,7 @@
-//! Adding and deleting many entries: which entries go into which message, and which failed.
+//! Adds and deletes many entries: distributes them over messages, and determines which ones failed.
 //!
-//! Invariant: an entry gets exactly one result. Of a message whose entry *k* failed, the entries
-//! before *k* were applied and those behind it were not, so these are sent again.
+//! Invariant: an entry gets exactly one result. If entry *k* of a message failed, the entries before *k* were applied
+//! and those after it were not, so the latter are sent again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,17 +14,17 @@ use crate::request::Request;
 /// 200 of the largest entries are 15 kB.
 const ENTRIES_PER_MESSAGE: usize = 200;
 
-/// Errors bring the message back, so all of them must fit into the receive buffer.
+/// The kernel returns the message with an error, so all messages of a send must fit into the receive buffer.
 const MESSAGES_PER_SEND: usize = 4;
 
-/// How many messages of one entry go into one send.
+/// The number of messages with a single entry in one send.
 const SINGLES_PER_SEND: usize = 64;
 
-/// What the kernel said to one message.
+/// The kernel's answer to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) errno: i32,
-    /// Which entry of the message, counted from 1.
+    /// The number of the failed entry within the message, starting at 1.
     pub(crate) line: Option<u32>,
 }
 
@@ -44,16 +44,16 @@ impl Direction {
     }
 }
 
-/// A message to be sent: which of the entries are in it.
+/// A message to send: the range of entries in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Piece {
     entries: Range<usize>,
-    /// A rest behind a failed entry. If that fails, too, its rest goes one by one, so that a set
-    /// that refuses everything costs one message an entry and not the square of it.
+    /// Whether it is the rest after a failed entry. If this fails too, its rest is sent one by one, so that a set
+    /// that refuses everything costs one message per entry and not the square of that.
     rest: bool,
 }
 
-/// The work that is left and the results so far.
+/// The remaining work and the results so far.
 pub(crate) struct Fill<'a> {
     name: &'a SetName,
     direction: Direction,
@@ -84,7 +84,7 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// The messages of the next send; empty when all is done.
+    /// The messages of the next send; empty if everything is done.
     pub(crate) fn next_send(&self) -> Vec<Request> {
         let mut size = 0_usize;
         let budget = MESSAGES_PER_SEND.saturating_mul(ENTRIES_PER_MESSAGE);
@@ -116,7 +116,7 @@ impl<'a> Fill<'a> {
         }
     }
 
-    /// Gives every entry that is left the same error.
+    /// Sets the same error for all remaining entries.
     pub(crate) fn give_up(&mut self, error: &Error) {
         while let Some(piece) = self.pieces.pop_front() {
             self.fail_all(piece.entries, |_| error.clone());
@@ -130,7 +130,7 @@ impl<'a> Fill<'a> {
     fn failed(&mut self, piece: &Piece, failure: Failure) {
         let Range { start, end } = piece.entries;
         let line = failure.line.and_then(|line| usize::try_from(line).ok());
-        // Line numbers count from 1: line k is the entry before `start + k`.
+        // Line numbers start at 1, so line k is the entry before `start + k`.
         let behind = line
             .map(|line| start.saturating_add(line))
             .filter(|index| *index <= end);
@@ -140,7 +140,7 @@ impl<'a> Fill<'a> {
                 self.fail_one(behind.saturating_sub(1), errno);
                 self.again(behind..end, piece.rest);
             }
-            // The kernel refused a message for its form without saying which entry it was.
+            // The kernel rejected the form of a message without naming the entry.
             None if errno == WRONG_PROTOCOL && piece.entries.len() > 1 => {
                 self.again(start..end, true);
             }
@@ -201,7 +201,7 @@ mod tests {
         format!("10.0.0.1,tcp:{port}").parse().unwrap()
     }
 
-    /// A kernel that refuses the entries of `bad`, naming the line unless `mute`.
+    /// A kernel that refuses the entries of `bad`, and names the line unless `mute`.
     struct Kernel {
         bad: BTreeSet<Entry>,
         mute: bool,
@@ -216,7 +216,7 @@ mod tests {
             };
             self.messages += 1;
             if self.mute && entries.iter().any(|entry| self.bad.contains(entry)) {
-                // A message refused for its form applies nothing in this model.
+                // In this model, a message that is rejected for its form applies no entries.
                 return Some(Failure {
                     errno: WRONG_PROTOCOL,
                     line: None,
@@ -262,7 +262,7 @@ mod tests {
                 prop_assert_eq!(result.is_err(), kernel.bad.contains(entry));
                 prop_assert_eq!(result.is_ok(), kernel.set.contains(entry));
             }
-            // Never more than a message an entry and two rounds of full messages.
+            // Never more than one message per entry plus two rounds of full messages.
             prop_assert!(kernel.messages <= entries.len() + 2 * entries.len().div_ceil(200));
         }
     }

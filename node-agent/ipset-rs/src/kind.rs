@@ -41,7 +41,7 @@ impl Family {
         }
     }
 
-    /// Bits of an address.
+    /// The number of bits of an address.
     pub(crate) fn bits(self) -> u8 {
         match self {
             Self::Ipv4 => 32,
@@ -103,7 +103,7 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Type of a set, which says what its entries are made of.
+/// Type of a set, which determines the parts of its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SetType {
@@ -120,7 +120,7 @@ pub enum SetType {
 }
 
 impl SetType {
-    /// Every type of this crate.
+    /// All types that this crate supports.
     pub const ALL: [Self; 5] = [
         Self::HashIpPort,
         Self::HashNet,
@@ -129,7 +129,7 @@ impl SetType {
         Self::BitmapPort,
     ];
 
-    /// The kernel's name of it.
+    /// The kernel's name of the type.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ impl SetType {
         }
     }
 
-    /// The revision in which the last feature used here came: SCTP for types with ports.
+    /// The revision that introduced the newest feature used here: SCTP for types with ports.
     pub(crate) fn needed_revision(self) -> u8 {
         match self {
             Self::HashIpPort | Self::HashIpPortIp | Self::HashIpPortNet => 1,
@@ -149,13 +149,13 @@ impl SetType {
         }
     }
 
-    /// Whether its sets are of one family.
+    /// Whether sets of the type have a family.
     #[must_use]
     pub fn has_family(self) -> bool {
         self != Self::BitmapPort
     }
 
-    /// The type of that name, if this crate has it.
+    /// The type with this name, if this crate supports it.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -168,13 +168,13 @@ impl fmt::Display for SetType {
     }
 }
 
-/// Why a text is no name of a set.
+/// The text is not a valid set name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no name of a set: {reason}")]
+#[error("{name:?} is not a valid set name: {reason}")]
 pub struct SetNameError {
     /// The text.
     pub name: String,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -183,13 +183,14 @@ pub struct SetNameError {
 pub struct SetName(String);
 
 impl SetName {
-    /// Longest name in bytes (`IPSET_MAXNAMELEN` without the closing zero byte).
+    /// Maximum length of a name in bytes (`IPSET_MAXNAMELEN` without the terminating zero byte).
     pub const MAX_BYTES: usize = 31;
 
-    /// Checks a name.
+    /// Validates a name.
     ///
     /// # Errors
-    /// It is empty (the kernel would take that for *all sets*), too long, or has a zero byte.
+    /// [`SetNameError`] if the name is empty (the kernel would interpret that as *all sets*), too long, or contains a
+    /// zero byte.
     pub fn new(name: &str) -> Result<Self, SetNameError> {
         let refuse = |reason| SetNameError {
             name: name.to_owned(),
@@ -202,7 +203,7 @@ impl SetName {
             return Err(refuse("it is longer than 31 bytes"));
         }
         if name.contains('\0') {
-            return Err(refuse("it has a zero byte"));
+            return Err(refuse("it contains a zero byte"));
         }
         Ok(Self(name.to_owned()))
     }

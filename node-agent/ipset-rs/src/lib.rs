@@ -1,10 +1,9 @@
-//! ipset over nfnetlink, many entries a message: a codec without I/O and a small blocking socket.
+//! ipset over nfnetlink, with many entries per message: a codec without I/O and a small blocking socket.
 //!
-//! - [`Request`] and [`Reply`] are messages of nfnetlink's subsystem for IP sets, protocol 6 and 7.
-//!   Both are written to bytes and read from bytes; no input makes the codec panic. Entries that
-//!   have no type here are kept as they came.
-//! - [`Socket`] (feature `socket`, on by default) creates, destroys, swaps and lists sets, and adds
-//!   and deletes entries: hundreds in a message, several messages in a send, one result for each.
+//! - [`Request`] and [`Reply`] are messages of nfnetlink's subsystem for IP sets, protocol 6 and 7. Both can be
+//!   encoded and decoded, and no input makes the codec panic. Entries of unknown types are kept as received.
+//! - [`Socket`] (feature `socket`, on by default) creates, destroys, swaps and lists sets, and adds and deletes
+//!   entries: hundreds per message, several messages per send, and one result for each entry.
 //!
 //! ```no_run
 //! use ipset_rs::{CreateOptions, Entry, Family, SetType, Socket};
@@ -20,7 +19,7 @@
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-// Outside of tests: bytes come from anybody.
+// Outside of tests, because the input is not trusted.
 #![cfg_attr(
     not(test),
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
@@ -31,6 +30,7 @@ mod entry;
 mod entry_text;
 mod kind;
 mod message;
+mod options;
 mod parts;
 mod reply;
 mod request;
@@ -56,8 +56,9 @@ pub use entry::Entry;
 pub use entry_text::ParseEntryError;
 pub use kind::{Family, Protocol, SetName, SetNameError, SetType};
 pub use message::{Envelope, RawMessage, error_code, failed_line, messages};
+pub use options::{CreateOptions, Detail};
 pub use reply::{Header, Reply, SetPart};
-pub use request::{CreateOptions, Detail, Request, Revisions};
+pub use request::{Request, Revisions};
 
 #[cfg(feature = "socket")]
 pub use error::Error;
@@ -68,5 +69,5 @@ pub use socket::{Set, Socket};
 
 pub use netlink_packet_core::{DecodeError, DefaultNla};
 
-/// Newest protocol version this crate speaks; version 6 (kernels before 4.19) is spoken, too.
+/// Newest protocol version that this crate supports; version 6 (kernels before 4.19) is supported, too.
 pub const PROTOCOL_VERSION: u8 = 7;

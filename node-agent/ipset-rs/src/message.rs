@@ -1,4 +1,4 @@
-//! The headers of messages about sets: netlink's and nfnetlink's.
+//! The headers of ipset messages: netlink's and nfnetlink's.
 
 use netlink_blocking::message::{HEADER_BYTES, Header};
 use netlink_packet_core::{DecodeError, NLMSG_ERROR, parse_u32_be};
@@ -11,23 +11,23 @@ use crate::entry::LINENO;
 /// `NFNL_SUBSYS_IPSET`: upper byte of the message type.
 const SUBSYSTEM: u8 = 6;
 
-/// `struct nfgenmsg`: family `AF_INET` as the ipset program writes it (the kernel looks at the
-/// attribute instead), version 0, resource 0.
+/// `struct nfgenmsg`: family `AF_INET` as in the ipset program (the kernel uses the attribute instead), version 0,
+/// resource 0.
 const NFNETLINK_HEADER: [u8; 4] = [2, 0, 0, 0];
 
-/// What the header of a message says besides its command and length.
+/// The header of a message, without its command and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// Sequence number; answers carry it.
+    /// Sequence number, which the answers repeat.
     pub sequence: u32,
     /// Protocol version, 6 or 7.
     pub protocol: u8,
-    /// Whether the kernel answers a success, too (`NLM_F_ACK`). Errors are always answered.
+    /// Whether the kernel also acknowledges success (`NLM_F_ACK`). Errors are always reported.
     pub acknowledge: bool,
 }
 
 impl Envelope {
-    /// Appends a message with this header to `buffer`; nothing is appended when `payload` fails.
+    /// Appends a message with this header to `buffer`. If `payload` fails, the buffer is unchanged.
     pub(crate) fn put<E>(
         self,
         buffer: &mut Vec<u8>,
@@ -48,7 +48,7 @@ impl Envelope {
     }
 }
 
-/// The command of a message, and the attributes behind the nfnetlink header.
+/// The command of a message, and the attributes after the nfnetlink header.
 pub(crate) fn split<'a>(message: &RawMessage<'a>) -> Result<(u8, &'a [u8]), DecodeError> {
     let [subsystem, command] = message.header.message_type.to_be_bytes();
     if subsystem != SUBSYSTEM {
@@ -63,14 +63,14 @@ pub(crate) fn split<'a>(message: &RawMessage<'a>) -> Result<(u8, &'a [u8]), Deco
     Ok((command, attributes))
 }
 
-/// Which entry of a message failed, counted from 1: the kernel sends the message back with its
-/// line number set to that of the entry. `None` if the error is not about one entry.
+/// The number of the entry that failed in a message, starting at 1. The kernel returns the message with its line
+/// number set to that of the entry. `None` if the error does not concern a single entry.
 #[must_use]
 pub fn failed_line(message: &RawMessage<'_>) -> Option<u32> {
     if message.header.message_type != NLMSG_ERROR {
         return None;
     }
-    // Behind the error number: the request's own netlink and nfnetlink headers.
+    // The error number is followed by the request's netlink and nfnetlink headers.
     let skip = HEADER_BYTES
         .saturating_add(NFNETLINK_HEADER.len())
         .saturating_add(4);

@@ -1,17 +1,17 @@
-//! The attributes of a request that is read: what a fake kernel or a capture needs.
+//! Decodes the attributes of a request, for fake kernels and captures.
 
 use netlink_packet_core::{DecodeError, parse_u8, parse_u16_be, parse_u32_be};
 
 use crate::attribute;
 use crate::entry::{Entry, PORT, PORT_TO};
 use crate::kind::{Family, SetName, SetType};
-use crate::request::{
+use crate::options::{
     ALL_PORTS, ATTR_ADT, ATTR_DATA, ATTR_FAMILY, ATTR_FLAGS, ATTR_HASHSIZE, ATTR_MAXELEM,
     ATTR_REVISION, ATTR_SETNAME, ATTR_TIMEOUT, ATTR_TYPENAME, CMD_CREATE, CreateOptions, Detail,
     FLAG_LIST_HEADER, FLAG_LIST_SETNAME,
 };
 
-/// The attributes of a request, as they are met one by one.
+/// The attributes of a request, collected one by one.
 pub(crate) struct Parts {
     command: u8,
     pub(crate) name: Option<SetName>,
@@ -60,7 +60,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Sizes of a new set, or a single entry.
+    /// Reads the options of a new set, or a single entry.
     fn take_data(&mut self, value: &[u8]) -> Result<(), DecodeError> {
         if self.command != CMD_CREATE {
             return self.take_entry(value);
@@ -79,7 +79,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The sizes of a new set.
+    /// The options of a new set.
     pub(crate) fn options(&self) -> Result<CreateOptions, DecodeError> {
         if self.set_type()? != SetType::BitmapPort {
             return Ok(self.options);
@@ -90,13 +90,13 @@ impl Parts {
                 ..CreateOptions::default()
             }),
             range => Err(DecodeError::from(format!(
-                "a bitmap of the ports {range:?} is not known"
+                "a bitmap of the ports {range:?} is not supported"
             ))),
         }
     }
 
     fn take_entry(&mut self, value: &[u8]) -> Result<(), DecodeError> {
-        let entry = Entry::parse(value)?.ok_or("entry of a kind that is not known")?;
+        let entry = Entry::parse(value)?.ok_or("entry of an unknown kind")?;
         self.entries.push(entry);
         Ok(())
     }
@@ -111,10 +111,10 @@ impl Parts {
     pub(crate) fn set_type(&self) -> Result<SetType, DecodeError> {
         let name = self.second.as_deref().ok_or("request without set type")?;
         SetType::from_name(name)
-            .ok_or_else(|| DecodeError::from(format!("set type {name} is not known")))
+            .ok_or_else(|| DecodeError::from(format!("unknown set type {name}")))
     }
 
-    /// The family, if the type has any.
+    /// The family, if the type has one.
     pub(crate) fn family(&self) -> Result<Option<Family>, DecodeError> {
         let family = self.family.and_then(Family::from_number);
         match (self.set_type()?.has_family(), family) {

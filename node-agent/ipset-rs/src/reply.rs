@@ -1,4 +1,4 @@
-//! What the kernel answers: versions, revisions, sets in parts.
+//! Answers of the kernel: versions, revisions, and sets in parts.
 
 use netlink_packet_core::{DecodeError, DefaultNla, Parseable, parse_u8, parse_u32_be};
 
@@ -6,40 +6,40 @@ use crate::attribute::{self, EncodeError};
 use crate::entry::Entry;
 use crate::kind::{Family, SetType};
 use crate::message::{self, Envelope, RawMessage};
-use crate::request::{
+use crate::options::{
     ATTR_ADT, ATTR_DATA, ATTR_FAMILY, ATTR_HASHSIZE, ATTR_MAXELEM, ATTR_MIN, ATTR_PROTOCOL,
-    ATTR_REVISION, ATTR_SETNAME, ATTR_TIMEOUT, ATTR_TYPENAME, CMD_LIST, CMD_PROTOCOL, CMD_TYPE,
-    Revisions,
+    ATTR_REVISION, ATTR_SETNAME, ATTR_TIMEOUT, ATTR_TYPENAME,
 };
+use crate::request::{CMD_LIST, CMD_PROTOCOL, CMD_TYPE, Revisions};
 
 const ELEMENTS: u16 = 24;
 const REFERENCES: u16 = 25;
 const MEMSIZE: u16 = 26;
 
-/// What a set is, without its entries.
+/// The properties of a set, without its entries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Header {
     /// Its name.
     pub name: String,
-    /// Its type as the kernel names it; this crate need not know it.
+    /// The kernel's name of its type, which this crate may not know.
     pub type_name: String,
-    /// Its family; `None` for types without one and when only names were asked for.
+    /// Its family; `None` for types without a family, and if only names were requested.
     pub family: Option<Family>,
     /// Revision of the type.
     pub revision: u8,
-    /// Buckets (hash types).
+    /// Number of buckets (hash types).
     pub hash_size: u32,
-    /// Most entries (hash types).
+    /// Maximum number of entries (hash types).
     pub max_elements: u32,
-    /// Seconds that an entry lives; `None` where entries stay.
+    /// The timeout of entries in seconds; `None` if entries do not expire.
     pub timeout: Option<u32>,
-    /// How many rules and sets use it; a set in use cannot be destroyed.
+    /// The number of rules and sets that use it; a set in use cannot be destroyed.
     pub references: u32,
-    /// How many entries it has; 0 on kernels before 4.9, which do not say.
+    /// The number of entries; 0 on kernels before 4.9, which do not report it.
     pub elements: u32,
-    /// Bytes in the kernel's memory.
+    /// Its size in the kernel's memory, in bytes.
     pub memory_bytes: u32,
-    /// Attributes this crate does not know.
+    /// Attributes that this crate does not know.
     pub other: Vec<DefaultNla>,
 }
 
@@ -51,7 +51,7 @@ impl Header {
     }
 }
 
-/// A set or a part of it: a large one comes in several messages, of which the first has the header.
+/// A set or a part of a set. A large set arrives in several messages, of which the first contains the header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SetPart {
     /// Name of the set.
@@ -60,7 +60,7 @@ pub struct SetPart {
     pub header: Option<Header>,
     /// Entries.
     pub entries: Vec<Entry>,
-    /// Entries this crate has no type for, as they came.
+    /// Entries of types that this crate does not know, as received.
     pub other_entries: Vec<DefaultNla>,
 }
 
@@ -68,19 +68,19 @@ pub struct SetPart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// Oldest and newest protocol version.
+    /// The oldest and newest protocol version.
     Protocol(Revisions),
-    /// Oldest and newest revision of a type.
+    /// The oldest and newest revision of a type.
     Type(Revisions),
-    /// A set or a part of it.
+    /// A set or a part of a set.
     Set(SetPart),
 }
 
 impl Reply {
-    /// Reads an answer that is neither an acknowledgement nor the end of a dump.
+    /// Decodes an answer that is neither an acknowledgement nor the end of a dump.
     ///
     /// # Errors
-    /// The message is cut short, or its command is not one of these.
+    /// [`DecodeError`] if the message is truncated, or its command is not one of these.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
         let (command, attributes) = message::split(message)?;
         match command {
@@ -88,15 +88,15 @@ impl Reply {
             CMD_TYPE => parse_range(attributes, ATTR_REVISION).map(Self::Type),
             CMD_LIST => parse_set(attributes).map(Self::Set),
             other => Err(DecodeError::from(format!(
-                "ipset answer {other} is not known"
+                "ipset answer with unknown command {other}"
             ))),
         }
     }
 
-    /// Appends the whole netlink message as a kernel would send it. For fake kernels and tests.
+    /// Appends the whole netlink message as a kernel would send it, for fake kernels and tests.
     ///
     /// # Errors
-    /// There are more entries than fit into one message; `buffer` is then as before.
+    /// [`EncodeError`] if there are more entries than fit into one message; `buffer` is then unchanged.
     pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         let command = match self {
             Self::Protocol(_) => CMD_PROTOCOL,

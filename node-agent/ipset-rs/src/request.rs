@@ -5,13 +5,16 @@ use std::fmt;
 use netlink_packet_core::{DecodeError, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 
 use crate::attribute::{self, EncodeError};
-use crate::entry::{Entry, LINENO, PORT, PORT_TO};
+use crate::entry::{Entry, LINENO};
 use crate::kind::{Family, SetName, SetType};
 use crate::message::{self, Envelope, RawMessage};
+use crate::options::{
+    ATTR_ADT, ATTR_DATA, ATTR_FAMILY, ATTR_FLAGS, ATTR_PROTOCOL, ATTR_REVISION, ATTR_SETNAME,
+    ATTR_TYPENAME, CMD_CREATE, CreateOptions, Detail, FLAG_LIST_HEADER, FLAG_LIST_SETNAME,
+};
 use crate::parts::Parts;
 
 pub(crate) const CMD_PROTOCOL: u8 = 1;
-pub(crate) const CMD_CREATE: u8 = 2;
 const CMD_DESTROY: u8 = 3;
 const CMD_SWAP: u8 = 6;
 pub(crate) const CMD_LIST: u8 = 7;
@@ -19,69 +22,7 @@ const CMD_ADD: u8 = 9;
 const CMD_DEL: u8 = 10;
 pub(crate) const CMD_TYPE: u8 = 13;
 
-pub(crate) const ATTR_PROTOCOL: u16 = 1;
-pub(crate) const ATTR_SETNAME: u16 = 2;
-/// Type of a set, or the second name of a swap.
-pub(crate) const ATTR_TYPENAME: u16 = 3;
-pub(crate) const ATTR_REVISION: u16 = 4;
-pub(crate) const ATTR_FAMILY: u16 = 5;
-pub(crate) const ATTR_FLAGS: u16 = 6;
-/// Seconds that entries live; among the attributes of a new set or of its header, as of an entry.
-pub(crate) const ATTR_TIMEOUT: u16 = 6;
-pub(crate) const ATTR_DATA: u16 = 7;
-pub(crate) const ATTR_ADT: u16 = 8;
-/// Lowest protocol version or type revision.
-pub(crate) const ATTR_MIN: u16 = 10;
-pub(crate) const ATTR_HASHSIZE: u16 = 18;
-pub(crate) const ATTR_MAXELEM: u16 = 19;
-
-/// First and last port of a bitmap here.
-pub(crate) const ALL_PORTS: (u16, u16) = (0, u16::MAX);
-
-pub(crate) const FLAG_LIST_SETNAME: u32 = 2;
-pub(crate) const FLAG_LIST_HEADER: u32 = 4;
-
-/// Sizes of a new set, of which a bitmap has none, and how long its entries live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CreateOptions {
-    /// Buckets to begin with; the kernel rounds up to a power of two and grows them by itself.
-    pub hash_size: u32,
-    /// Most entries; adding more fails.
-    pub max_elements: u32,
-    /// Seconds after which the kernel removes an entry by itself, 1 to 2,147,483; 0 makes a set whose
-    /// entries stay but could have a time each. `None` makes one whose entries stay.
-    pub timeout: Option<u32>,
-}
-
-impl Default for CreateOptions {
-    /// The defaults of the ipset program: 1024 buckets, 65,536 entries that stay.
-    fn default() -> Self {
-        Self {
-            hash_size: 1024,
-            max_elements: 65536,
-            timeout: None,
-        }
-    }
-}
-
-impl CreateOptions {
-    fn put(self, set_type: SetType, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
-        if set_type == SetType::BitmapPort {
-            attribute::put_u16(buffer, PORT, ALL_PORTS.0)?;
-            attribute::put_u16(buffer, PORT_TO, ALL_PORTS.1)?;
-        }
-        if let Some(seconds) = self.timeout {
-            attribute::put_u32(buffer, ATTR_TIMEOUT, seconds)?;
-        }
-        if set_type == SetType::BitmapPort {
-            return Ok(());
-        }
-        attribute::put_u32(buffer, ATTR_HASHSIZE, self.hash_size)?;
-        attribute::put_u32(buffer, ATTR_MAXELEM, self.max_elements)
-    }
-}
-
-/// Revisions of a set type that a kernel has.
+/// The range of protocol versions, or of revisions of a set type, that a kernel supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revisions {
     /// Oldest.
@@ -91,40 +32,29 @@ pub struct Revisions {
 }
 
 impl Revisions {
-    /// The oldest revision that has what this crate uses of a type. Not the newest: ipset programs
-    /// refuse to list *any* set if one has a revision they do not know, and other containers on a
-    /// machine bring old ones.
+    /// The oldest revision that has all features used by this crate. It is not the newest because ipset programs
+    /// refuse to list *any* set if one has a revision that they do not know, and other containers on a host may
+    /// contain old programs.
     #[must_use]
     pub fn choose(self, set_type: SetType) -> u8 {
         set_type.needed_revision().max(self.min).min(self.max)
     }
 }
 
-/// How much of sets a list shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// Their names.
-    Names,
-    /// Names, types and sizes.
-    Headers,
-    /// Everything.
-    Entries,
-}
-
 /// A request to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// Which protocol versions it speaks.
+    /// Gets the protocol versions that the kernel supports.
     Protocol,
-    /// Which revisions of a set type it has.
+    /// Gets the revisions of a set type that the kernel supports.
     Type {
         /// The type.
         set_type: SetType,
-        /// For sets of this family, if the type has any.
+        /// The family of the sets, if the type has one.
         family: Option<Family>,
     },
-    /// Creates a set; fails with `EEXIST` if the name is taken.
+    /// Creates a set; fails with `EEXIST` if the name is in use.
     Create {
         /// Its name.
         name: SetName,
@@ -132,30 +62,30 @@ pub enum Request {
         set_type: SetType,
         /// Revision of the type.
         revision: u8,
-        /// Its family, if its type has any.
+        /// Its family, if its type has one.
         family: Option<Family>,
-        /// Its sizes.
+        /// Its sizes and timeout.
         options: CreateOptions,
     },
     /// Destroys a set; fails if a rule uses it.
     Destroy(SetName),
-    /// Exchanges the names of two sets of one type; rules follow the name.
+    /// Exchanges the names of two sets of the same type; rules follow the name.
     Swap(SetName, SetName),
     /// Lists one set or all.
     List {
         /// The set, or all.
         name: Option<SetName>,
-        /// How much of it.
+        /// The level of detail.
         detail: Detail,
     },
-    /// Adds entries; those that are there already are fine.
+    /// Adds entries; existing ones are not an error.
     Add(SetName, Vec<Entry>),
-    /// Deletes entries; those that are not there are fine.
+    /// Deletes entries; missing ones are not an error.
     Delete(SetName, Vec<Entry>),
 }
 
 impl Request {
-    /// Whether it changes the kernel; the others read.
+    /// Whether it changes the kernel; otherwise it only reads.
     #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self, Self::Protocol | Self::Type { .. } | Self::List { .. })
@@ -178,9 +108,9 @@ impl Request {
         match self {
             Self::Create { .. } => NLM_F_CREATE | NLM_F_EXCL,
             Self::List { .. } => NLM_F_DUMP,
-            // Else destroying a set that is not there would succeed.
+            // Without it, destroying a missing set would succeed.
             Self::Destroy(_) => NLM_F_EXCL,
-            // Without NLM_F_EXCL: an entry that is there, or gone, already is no error.
+            // Without NLM_F_EXCL, adding an existing entry or deleting a missing one is not an error.
             _ => 0,
         }
     }
@@ -188,7 +118,7 @@ impl Request {
     /// Appends the whole netlink message to `buffer`.
     ///
     /// # Errors
-    /// There are more entries than fit into one message; `buffer` is then as before.
+    /// [`EncodeError`] if there are more entries than fit into one message; `buffer` is then unchanged.
     pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         envelope.put(buffer, self.command(), self.flags(), |payload| {
             attribute::put(payload, ATTR_PROTOCOL, &[envelope.protocol])?;
@@ -237,11 +167,11 @@ impl Request {
         }
     }
 
-    /// Reads a request; what a fake kernel or a capture needs.
+    /// Decodes a request, for fake kernels and captures.
     ///
     /// # Errors
-    /// The message is cut short, its command is not one of these, a part is missing, or an entry
-    /// is of a kind this crate does not have.
+    /// [`DecodeError`] if the message is truncated, its command is not one of these, a part is missing, or an entry
+    /// is of an unsupported kind.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
         let (command, attributes) = message::split(message)?;
         let parts = Parts::parse(command, attributes)?;
@@ -270,17 +200,15 @@ impl Request {
             CMD_ADD => Self::Add(parts.name()?, parts.entries),
             CMD_DEL => Self::Delete(parts.name()?, parts.entries),
             other => {
-                return Err(DecodeError::from(format!(
-                    "ipset command {other} is not known"
-                )));
+                return Err(DecodeError::from(format!("unknown ipset command {other}")));
             }
         })
     }
 }
 
-/// The form that carries many entries. Each has a line number, counted from 1, and the message has
-/// one for the kernel to overwrite: that is how it says which entry failed. The kernel only copies
-/// the numbers; they are in network order as the ipset program writes them.
+/// Writes the form with many entries. Each entry has a line number, starting at 1, and the message has one that the
+/// kernel overwrites to report which entry failed. The kernel only copies the numbers; they are in network byte order
+/// as in the ipset program.
 fn put_entries(buffer: &mut Vec<u8>, name: &SetName, entries: &[Entry]) -> Result<(), EncodeError> {
     attribute::put_text(buffer, ATTR_SETNAME, name.as_str())?;
     attribute::put_u32(buffer, LINENO, 0)?;
@@ -298,9 +226,9 @@ fn put_entries(buffer: &mut Vec<u8>, name: &SetName, entries: &[Entry]) -> Resul
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Protocol => f.write_str("ask for the protocol version"),
+            Self::Protocol => f.write_str("get the protocol version"),
             Self::Type { set_type, family } => {
-                write!(f, "ask for type {}", Kind(*set_type, *family))
+                write!(f, "get the revisions of type {}", Kind(*set_type, *family))
             }
             Self::Create {
                 name,
@@ -320,7 +248,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// A type with its family, if it has any.
+/// A type with its family, if it has one.
 struct Kind(SetType, Option<Family>);
 
 impl fmt::Display for Kind {

@@ -12,21 +12,22 @@ use crate::error::Error;
 use crate::fill::{Direction, Fill};
 use crate::kind::{Family, SetName, SetType};
 use crate::message::{Envelope, error_code, messages};
+use crate::options::{CreateOptions, Detail};
 use crate::reply::{Header, Reply, SetPart};
-use crate::request::{CreateOptions, Detail, Request, Revisions};
+use crate::request::{Request, Revisions};
 
 const DUMP_ATTEMPTS: u32 = 5;
 const EINVAL: i32 = 22;
 const EPROTONOSUPPORT: i32 = 93;
 
-/// A set as the kernel has it.
+/// A set in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Set {
-    /// What it is.
+    /// Its properties.
     pub header: Header,
     /// Its entries in the kernel's order.
     pub entries: Vec<Entry>,
-    /// Entries this crate has no type for (another type of set, an exception), as they came.
+    /// Entries that this crate cannot represent (another set type, an exception), as received.
     pub other_entries: Vec<DefaultNla>,
 }
 
@@ -38,13 +39,13 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in the network namespace of the calling thread and agrees on a version. Should
-    /// it fail one day ([`Error::is_of_socket`]), the next call opens another, in the namespace of
-    /// the thread that calls then.
+    /// Opens a socket in the network namespace of the calling thread and negotiates a protocol version. If the socket
+    /// fails later ([`Error::is_of_socket`]), the next call opens another one, in the namespace of the thread that
+    /// makes that call.
     ///
     /// # Errors
-    /// [`Error::NoIpset`] if the kernel has no IP sets; [`Error::Kernel`] with `is_not_permitted`
-    /// without `CAP_NET_ADMIN`; [`Error::Socket`] if there is no socket to be had.
+    /// [`Error::NoIpset`] if the kernel has no IP sets; [`Error::Kernel`] with `is_not_permitted` without
+    /// `CAP_NET_ADMIN`; [`Error::Socket`] if the socket cannot be opened.
     pub fn open() -> Result<Self, Error> {
         let channel = Channel::open(NETLINK_NETFILTER).map_err(|error| match error.errno() {
             Some(EPROTONOSUPPORT) => Error::NoIpset,
@@ -62,11 +63,11 @@ impl Socket {
         let replies = socket
             .ask(&Request::Protocol)
             .map_err(|error| match error.errno() {
-                // nfnetlink's answer to a subsystem it does not have.
+                // nfnetlink's answer for a subsystem that it does not have.
                 Some(EINVAL) => Error::NoIpset,
                 _ => error,
             })?;
-        let spoken = replies
+        let supported = replies
             .iter()
             .find_map(|reply| {
                 if let Reply::Protocol(range) = reply {
@@ -75,20 +76,20 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| DecodeError::from("no version in the answer"))?;
-        if spoken.min > PROTOCOL_VERSION {
-            return Err(Error::ProtocolTooNew { min: spoken.min });
+            .ok_or_else(|| DecodeError::from("the answer contains no version"))?;
+        if supported.min > PROTOCOL_VERSION {
+            return Err(Error::ProtocolTooNew { min: supported.min });
         }
-        socket.protocol = spoken.max.min(PROTOCOL_VERSION);
+        socket.protocol = supported.max.min(PROTOCOL_VERSION);
         Ok(socket)
     }
 
-    /// Creates a set, with a revision of its type that old ipset programs know, too. A type without
-    /// a family is the same for both.
+    /// Creates a set, with a revision of its type that old ipset programs also know. For a type without a family,
+    /// `family` makes no difference.
     ///
     /// # Errors
-    /// `is_exists` if the name is taken (whatever the type); [`Error::Name`] for an impossible
-    /// name; `is_unsupported` if the kernel does not have the type.
+    /// `is_exists` if the name is in use, with any type; [`Error::Name`] for an invalid name; `is_unsupported` if the
+    /// kernel does not have the type.
     pub fn create(
         &mut self,
         name: &str,
@@ -109,7 +110,7 @@ impl Socket {
         .map(drop)
     }
 
-    /// Which revisions of a type the kernel has; asked once for each type and family.
+    /// The revisions of a type that the kernel supports. The kernel is queried once for each type and family.
     ///
     /// # Errors
     /// `is_unsupported` if the kernel does not have the type.
@@ -131,7 +132,7 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| DecodeError::from("no revision in the answer"))?;
+            .ok_or_else(|| DecodeError::from("the answer contains no revision"))?;
         self.revisions.insert((set_type, family), range);
         Ok(range)
     }
@@ -139,15 +140,15 @@ impl Socket {
     /// Destroys a set.
     ///
     /// # Errors
-    /// `is_not_found` if there is none; `is_in_use` if a rule or another set uses it.
+    /// `is_not_found` if it does not exist; `is_in_use` if a rule or another set uses it.
     pub fn destroy(&mut self, name: &str) -> Result<(), Error> {
         self.ask(&Request::Destroy(SetName::new(name)?)).map(drop)
     }
 
-    /// Exchanges the names of two sets of one type at once: rules then use the other's entries.
+    /// Exchanges the names of two sets of the same type atomically: rules then use the other set's entries.
     ///
     /// # Errors
-    /// `is_not_found` if one is not there; [`Error::Kernel`] if their types differ.
+    /// `is_not_found` if one does not exist; [`Error::Kernel`] if their types differ.
     pub fn swap(&mut self, from: &str, to: &str) -> Result<(), Error> {
         let request = Request::Swap(SetName::new(from)?, SetName::new(to)?);
         self.ask(&request).map(drop)
@@ -156,7 +157,7 @@ impl Socket {
     /// The names of all sets.
     ///
     /// # Errors
-    /// The kernel refused, the socket failed, or the list changed each time it was read.
+    /// The kernel refused the request, the socket failed, or the list changed each time it was read.
     pub fn names(&mut self) -> Result<Vec<String>, Error> {
         let parts = self.ask_for_sets(&Request::List {
             name: None,
@@ -165,10 +166,10 @@ impl Socket {
         Ok(parts.into_iter().map(|part| part.name).collect())
     }
 
-    /// What all sets are, those of others and of unknown types included.
+    /// The properties of all sets, including those of other programs and of unknown types.
     ///
     /// # Errors
-    /// As [`Socket::names`].
+    /// The same as [`Socket::names`].
     pub fn headers(&mut self) -> Result<Vec<Header>, Error> {
         let parts = self.ask_for_sets(&Request::List {
             name: None,
@@ -177,10 +178,10 @@ impl Socket {
         Ok(parts.into_iter().filter_map(|part| part.header).collect())
     }
 
-    /// A set with its entries; `None` if there is none of this name.
+    /// A set with its entries; `None` if it does not exist.
     ///
     /// # Errors
-    /// As [`Socket::names`].
+    /// The same as [`Socket::names`].
     pub fn list(&mut self, name: &str) -> Result<Option<Set>, Error> {
         let name = SetName::new(name)?;
         let request = Request::List {
@@ -203,13 +204,13 @@ impl Socket {
         Ok(Some(set))
     }
 
-    /// Adds entries, hundreds in a message; returns one result for each. Those that are there
-    /// already succeed, and a failed one does not stop the others.
+    /// Adds entries, hundreds per message, and returns one result for each. Entries that already exist succeed, and a
+    /// failed entry does not stop the others.
     pub fn add(&mut self, name: &str, entries: &[Entry]) -> Vec<Result<(), Error>> {
         self.fill(name, Direction::Add, entries)
     }
 
-    /// Deletes entries as [`Socket::add`] adds them; those that are not there succeed.
+    /// Deletes entries in the same way as [`Socket::add`]; missing entries succeed.
     pub fn delete(&mut self, name: &str, entries: &[Entry]) -> Vec<Result<(), Error>> {
         self.fill(name, Direction::Delete, entries)
     }
@@ -261,7 +262,8 @@ impl Socket {
             .collect())
     }
 
-    /// Asks and collects the answers; repeats when a list changed meanwhile or a part of it was lost.
+    /// Sends a request and collects the answers. Repeats it if a list changed meanwhile or a part of the answer was
+    /// lost.
     fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Error> {
         let mut attempts = 0_u32;
         loop {
@@ -286,7 +288,7 @@ impl Socket {
         }
     }
 
-    /// `None` if the list changed while it was read.
+    /// Sends a request once; `None` if the list changed while it was read.
     fn ask_once(&mut self, request: &Request) -> Result<Option<Vec<Reply>>, Error> {
         let boxed = || Box::new(request.clone());
         let envelope = self.envelope(true);
@@ -310,7 +312,7 @@ impl Socket {
             };
             for message in messages(datagram) {
                 let message = message?;
-                // Answers to an earlier request that was given up are skipped.
+                // Answers to an earlier, abandoned request are skipped.
                 if message.header.sequence_number != envelope.sequence {
                     continue;
                 }

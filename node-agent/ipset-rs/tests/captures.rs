@@ -1,8 +1,8 @@
-//! Bytes that went to and came from a real kernel, read and written.
+//! Tests decoding and encoding against captures of messages to and from a real kernel.
 //!
-//! Each file in `captures/` says which kernel and which command, and names every attribute. Files
-//! without `own_` hold what `ipset` sent or the kernel answered; `own_` files hold what this crate
-//! sent and the kernel accepted.
+//! Each file in `captures/` contains the kernel and the command, and the name of every attribute. Files without
+//! `own_` contain messages of `ipset` or answers of the kernel; files with `own_` contain messages of this crate that
+//! the kernel accepted.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use ipset_rs::{
     SetName, SetPart, SetType, error_code, failed_line, messages,
 };
 
-/// The bytes of a capture: everything but comments.
+/// The bytes of a capture: everything except comments.
 fn capture(name: &str) -> Vec<u8> {
     let path = format!("{}/tests/captures/{name}.hex", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -225,7 +225,7 @@ fn our_own_requests_are_written_as_the_kernel_took_them() {
     }
 }
 
-/// What `ipset list` shows of a set, as the kernel sends it.
+/// A set as listed by `ipset list`, in the form in which the kernel sends it.
 fn part(
     set: &str,
     set_type: SetType,
@@ -253,7 +253,7 @@ fn part(
     }
 }
 
-/// The sets of the captures, as they should be read.
+/// The sets of the captures, as they should be decoded.
 fn captured_sets() -> [(&'static str, SetPart); 7] {
     let web = part(
         "web",
@@ -294,7 +294,7 @@ fn captured_sets() -> [(&'static str, SetPart); 7] {
     timed.name = "hold".to_owned();
     let header = timed.header.as_mut().unwrap();
     header.name = "hold".to_owned();
-    // The time that an entry has left is no part of the entry.
+    // The remaining time of an entry is not part of the entry.
     header.timeout = Some(5);
     let mut headers_only = web.clone();
     headers_only.entries.clear();
@@ -319,7 +319,7 @@ fn sets_are_read() {
         let header = read.header.as_mut().unwrap();
         assert!(header.memory_bytes > 0, "{file}");
         header.memory_bytes = 0;
-        // The size of a bucket and the start value of the hash, or the ends of the bitmap.
+        // The bucket size and the initial value of the hash, or the limits of the bitmap.
         let kept = std::mem::take(&mut header.other);
         assert_eq!(kept.len(), 2, "{file}");
         assert_eq!(read, expected, "{file}");

@@ -1,8 +1,8 @@
-//! Tests against the machine's own kernel, in fresh network namespaces. The witness is `ipset`,
-//! which shares no code with us.
+//! Tests against the host's own kernel, in new network namespaces. Results are verified with `ipset`, which shares no
+//! code with this crate.
 //!
-//! Run with `cargo test -p ipset-rs --test kernel`: as root, or where user namespaces are allowed.
-//! Arguments are parts of test names.
+//! Run with `cargo test -p ipset-rs --test kernel`, as root or where user namespaces are allowed. Arguments are parts
+//! of test names.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use nix::unistd::{Uid, setuid};
 
 use kernel_runner::{Test, become_root, output_of, run, say};
 
-/// Makes the program give up its privileges and print why it cannot open a socket, for the test about privileges.
+/// Makes the program drop its privileges and print why it cannot open a socket, for the test of missing privileges.
 const OPEN_ONLY: &str = "--open-only";
 
 const TESTS: &[Test] = &[
@@ -56,8 +56,8 @@ const TESTS: &[Test] = &[
         entries_without_a_type_here_are_kept,
     ),
     (
-        "headers_tell_sizes_and_references",
-        headers_tell_sizes_and_references,
+        "headers_contain_sizes_and_references",
+        headers_contain_sizes_and_references,
     ),
     (
         "sets_are_created_and_destroyed_by_name",
@@ -89,7 +89,7 @@ const TESTS: &[Test] = &[
     ),
 ];
 
-/// Root of a new user namespace has no power over the network namespace it came from.
+/// Root of a new user namespace has no privileges in the network namespace from which it came.
 fn give_up_privileges() {
     let nobody = Uid::from_raw(65534);
     unshare(CloneFlags::CLONE_NEWUSER)
@@ -126,7 +126,7 @@ fn add(socket: &mut Socket, name: &str, entries: &[Entry]) {
     }
 }
 
-/// The entries that `ipset save` shows for a set.
+/// The entries that `ipset save` prints for a set.
 fn witness(name: &str) -> BTreeSet<String> {
     let saved = output_of("ipset", &["save", name]);
     let prefix = format!("add {name} ");
@@ -138,7 +138,7 @@ fn witness(name: &str) -> BTreeSet<String> {
 }
 
 fn listed(socket: &mut Socket, name: &str) -> BTreeSet<String> {
-    let set = socket.list(name).unwrap().expect("the set is there");
+    let set = socket.list(name).unwrap().expect("the set exists");
     assert_eq!(set.other_entries, []);
     set.entries.iter().map(Entry::to_string).collect()
 }
@@ -227,7 +227,10 @@ fn swap_exchanges_the_entries() {
         )
         .unwrap();
     let error = socket.swap("old", "net").unwrap_err();
-    assert!(error.to_string().contains("not of one type"), "{error}");
+    assert!(
+        error.to_string().contains("have different types"),
+        "{error}"
+    );
     assert!(socket.swap("old", "absent").unwrap_err().is_not_found());
     assert!(socket.swap("absent", "old").unwrap_err().is_not_found());
 }
@@ -273,7 +276,7 @@ fn entries_without_a_type_here_are_kept() {
     );
 }
 
-fn headers_tell_sizes_and_references() {
+fn headers_contain_sizes_and_references() {
     let mut socket = Socket::open().unwrap();
     let options = CreateOptions {
         hash_size: 4096,

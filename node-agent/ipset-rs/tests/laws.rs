@@ -1,4 +1,4 @@
-//! Laws over generated values: what is written is read back, and no bytes make the codec panic.
+//! Laws over generated values: encoded values decode to the same value, and no input makes the codec panic.
 
 #![allow(
     clippy::unwrap_used,
@@ -211,7 +211,7 @@ fn envelope() -> impl Strategy<Value = Envelope> {
     })
 }
 
-/// Reads bytes in every way there is; whatever comes out must be writable and readable again.
+/// Decodes bytes in every possible way. Every decoded value must be encodable and decodable again.
 fn read_everything(bytes: &[u8]) {
     let envelope = Envelope {
         sequence: 1,
@@ -242,7 +242,7 @@ proptest! {
     fn entries_are_read_as_displayed(entry in entry()) {
         let read = entry.to_string().parse::<Entry>().unwrap();
         prop_assert_eq!(read.to_string(), entry.to_string());
-        // A range of one address is spelled like the address alone.
+        // A range of one address is written like the address alone.
         let one = matches!(entry, Entry::IpPortNet { net, .. } if net.prefix_len() == net.max_prefix_len());
         prop_assert!(one || read == entry);
     }
@@ -288,7 +288,7 @@ proptest! {
                 prop_assert_eq!(Request::decode(&message).unwrap(), request);
             }
             Err(_) => {
-                // The largest entry, an IPv6 address with port and range, takes 84 bytes of the 64 kB there are.
+                // The largest entry, an IPv6 address with port and range, takes 84 bytes of the maximum of 64 kB.
                 prop_assert!(count > 700);
                 prop_assert_eq!(bytes, [1, 2, 3, 4]);
             }
@@ -302,7 +302,7 @@ proptest! {
 
     #[test]
     fn random_attributes_never_panic(command in 0_u8..18, mut bytes in vec(any::<u8>(), 20..300)) {
-        // A plausible header, so that the attributes are reached.
+        // A plausible header, so that decoding reaches the attributes.
         let length = u32::try_from(bytes.len()).unwrap();
         bytes[..4].copy_from_slice(&length.to_ne_bytes());
         bytes[4..6].copy_from_slice(&[command, if command == 2 { 0 } else { 6 }]);

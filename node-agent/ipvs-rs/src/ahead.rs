@@ -1,5 +1,5 @@
-//! Sends that are written to memory before their turn: a thread writes them while the kernel, which works
-//! within the send call, is busy with one before. On two processors the kernel then never waits.
+//! Encodes sends ahead of time. The kernel works within the send call, so a thread encodes the next sends meanwhile.
+//! With two processors, the kernel then never waits.
 
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -7,13 +7,13 @@ use std::thread;
 use crate::batch::{Batch, Form};
 use crate::request::Request;
 
-/// Fewer sends than this are written one by one: starting a thread takes as long.
+/// Fewer sends than this are encoded one by one, because starting a thread would take as long.
 const FEW: usize = 8;
 
-/// So many sends wait at most.
+/// The maximum number of encoded sends that wait.
 const AHEAD: usize = 4;
 
-/// Writes the requests of `items` into sends of up to `per_send`, and hands each to `send` in order with the place
+/// Encodes the requests of `items` into sends of up to `per_send`, and passes each to `send` in order, with the index
 /// of its first request.
 pub(crate) fn write_ahead<T: Sync>(
     items: &[T],
@@ -40,7 +40,7 @@ pub(crate) fn write_ahead<T: Sync>(
             .spawn_scoped(scope, move || write(writer, &sender));
         match started {
             Ok(_) => written.into_iter().for_each(send),
-            // There is no thread to be had, but there is this one.
+            // No thread could be started, so the current thread encodes them.
             Err(_) => sends.for_each(send),
         }
     });
@@ -48,14 +48,14 @@ pub(crate) fn write_ahead<T: Sync>(
 
 fn write<T, F: Fn(&T) -> Request>(sends: Sends<'_, T, F>, sender: &SyncSender<(usize, Batch)>) {
     for send in sends {
-        // Nobody takes them any more.
+        // The receiver is gone.
         if sender.send(send).is_err() {
             return;
         }
     }
 }
 
-/// The sends of some requests, with the place of the first request of each.
+/// The sends of some requests, with the index of the first request of each.
 struct Sends<'a, T, F> {
     request: &'a F,
     rest: &'a [T],

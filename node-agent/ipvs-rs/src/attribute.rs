@@ -1,4 +1,4 @@
-//! Values of IPVS as netlink attributes.
+//! IPVS values as netlink attributes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ pub(crate) use netlink_blocking::attribute::{
     attributes, keep, put, put_nested, put_other, put_text,
 };
 
-use crate::key::Family;
+use crate::address_family::Family;
 
 /// Appends an address as the kernel's 16-byte union: IPv4 in the first four bytes.
 #[inline]
@@ -33,7 +33,7 @@ pub(crate) fn text(value: &[u8]) -> Result<String, DecodeError> {
     String::from_utf8(until_zero(value).to_vec()).map_err(DecodeError::from)
 }
 
-/// Reads the kernel's address union; it does not say its own family.
+/// Reads the kernel's address union, which does not contain the family.
 pub(crate) fn address(value: &[u8], family: Family) -> Result<IpAddr, DecodeError> {
     match family {
         Family::Ipv4 => value

@@ -1,6 +1,6 @@
-//! Which requests go into one send, and with which sequence numbers.
+//! Collects requests into one send and assigns sequence numbers.
 //!
-//! Invariant: only the last message asks for an acknowledgement; it is the fence.
+//! Invariant: only the last message requests an acknowledgement; it is the fence.
 
 use netlink_packet_core::NLM_F_ACK;
 
@@ -8,37 +8,36 @@ use crate::error::Error;
 use crate::message::Envelope;
 use crate::request::Request;
 
-/// A send is closed early when it has grown to this many bytes.
+/// A send is closed early when it reaches this size in bytes.
 const MAX_SEND_BYTES: usize = 64 * 1024;
 
-/// Room for one message: one that adds a real server takes 120 bytes.
+/// The capacity reserved per message, in bytes: adding a real server takes 120 bytes.
 const MESSAGE_BYTES: usize = 128;
 
-/// The bytes of one send, and which request has which sequence number: they count up, one for each
-/// request taken.
+/// The bytes of one send. Its sequence numbers are consecutive, one per request taken.
 pub(crate) struct Batch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) messages: usize,
     pub(crate) taken: usize,
-    /// The requests that are not in the bytes, by their place, each with its result.
+    /// The requests that were not encoded, by index, each with its error.
     pub(crate) refused: Vec<(usize, Error)>,
-    /// For what it was written.
+    /// The form for which it was encoded.
     form: Form,
-    /// Place of the last message, which alone is acknowledged.
+    /// The index of the last message, the only one that is acknowledged.
     pub(crate) fence: Option<usize>,
 }
 
-/// What the bytes of a send depend on beside its requests.
+/// Everything besides its requests on which the bytes of a send depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// The number of the family.
+    /// The number of the generic netlink family.
     pub(crate) family_id: u16,
-    /// The sequence number that was given last before.
+    /// The sequence number used last before the send.
     pub(crate) sequence: u32,
 }
 
 impl Form {
-    /// That of the send behind one of so many requests.
+    /// The form of the send that follows a send of `taken` requests.
     pub(crate) fn behind(self, taken: usize) -> Self {
         // Sequence numbers wrap.
         let taken = u32::try_from(taken).unwrap_or(u32::MAX);
@@ -50,7 +49,7 @@ impl Form {
 }
 
 impl Batch {
-    /// Takes the requests of as many of these items as fit, at least of one.
+    /// Encodes the requests of as many of these items as fit, at least one.
     pub(crate) fn build<T>(items: &[T], request: impl Fn(&T) -> Request, form: Form) -> Self {
         let mut batch = Self {
             bytes: Vec::with_capacity(items.len().saturating_mul(MESSAGE_BYTES)),
@@ -91,12 +90,12 @@ impl Batch {
         batch
     }
 
-    /// Whether it was written for this.
+    /// Whether it was encoded for this form.
     pub(crate) fn is_of(&self, form: Form) -> bool {
         self.form == form
     }
 
-    /// The place of the request with this sequence number; `None` for those of other batches.
+    /// The index of the request with this sequence number; `None` if it belongs to another batch.
     pub(crate) fn place(&self, sequence: u32) -> Option<usize> {
         let first = self.form.behind(1).sequence;
         let place = usize::try_from(sequence.wrapping_sub(first)).ok()?;

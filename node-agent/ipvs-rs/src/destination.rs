@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{DecodeError, DefaultNla, parse_u8, parse_u16, parse_u16_be, parse_u32};
 
+use crate::address_family::Family;
 use crate::attribute::{self, EncodeError};
-use crate::key::Family;
 
 const ADDR: u16 = 1;
 const PORT: u16 = 2;
@@ -30,15 +30,15 @@ const TUN_FLAGS: u16 = 15;
 pub enum Forwarding {
     /// Address translation.
     Masquerade,
-    /// The real server is this machine.
+    /// The real server is this host.
     Local,
     /// IP in IP.
     Tunnel,
     /// Rewritten link-layer address.
     DirectRouting,
-    /// Straight to the destination (cache bypass).
+    /// Directly to the destination (cache bypass).
     Bypass,
-    /// A method this crate does not know.
+    /// A method that this crate does not know.
     Other(u32),
 }
 
@@ -66,12 +66,12 @@ impl Forwarding {
     }
 }
 
-/// How packets are wrapped for a real server reached by [`Forwarding::Tunnel`]; all 0 is IP in IP.
+/// The encapsulation for a real server reached by [`Forwarding::Tunnel`]; all 0 is IP in IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tunnel {
     /// 0 for IP in IP, 1 for generic UDP encapsulation, 2 for GRE.
     pub kind: u8,
-    /// UDP port of generic UDP encapsulation, host order.
+    /// UDP port of generic UDP encapsulation, in host byte order.
     pub port: u16,
     /// Checksum flags (`IP_VS_TUNNEL_ENCAP_FLAG_*`).
     pub flags: u16,
@@ -85,12 +85,12 @@ impl Tunnel {
     }
 }
 
-/// Names a real server within its virtual server.
+/// The identity of a real server within its virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DestinationKey {
     /// Address of the real server.
     pub address: IpAddr,
-    /// Port of the real server, host order.
+    /// Port of the real server, in host byte order.
     pub port: u16,
 }
 
@@ -112,19 +112,19 @@ impl fmt::Display for DestinationKey {
 /// A real server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// Its address; the family may differ from the service's only with tunnels.
+    /// Its address. Its family may differ from that of the service only with tunnels.
     pub address: IpAddr,
-    /// Its port, host order.
+    /// Its port, in host byte order.
     pub port: u16,
     /// How packets reach it.
     pub forwarding: Forwarding,
-    /// Share of new connections; 0 takes none and keeps those it has.
+    /// Share of new connections; with 0 it takes no new connections and keeps existing ones.
     pub weight: u32,
-    /// Connections at which it takes no new ones; 0 for no limit.
+    /// Number of connections at which it stops taking new ones; 0 for no limit.
     pub upper_threshold: u32,
-    /// Connections at which it takes new ones again; 0 for three quarters of the upper threshold.
+    /// Number of connections at which it takes new ones again; 0 for three quarters of the upper threshold.
     pub lower_threshold: u32,
-    /// How packets are wrapped, if they are.
+    /// The encapsulation, if packets are tunnelled.
     pub tunnel: Tunnel,
     /// Connections in an active state; read only.
     pub active_connections: u32,
@@ -132,7 +132,7 @@ pub struct Destination {
     pub inactive_connections: u32,
     /// Persistence templates; read only.
     pub persistent_connections: u32,
-    /// Attributes this crate does not know; they are written back.
+    /// Attributes that this crate does not know; they are written back unchanged.
     pub other: Vec<DefaultNla>,
 }
 
@@ -155,7 +155,7 @@ impl Destination {
         }
     }
 
-    /// What names it within its service.
+    /// Its identity within its service.
     #[must_use]
     pub fn key(&self) -> DestinationKey {
         DestinationKey {
@@ -164,8 +164,7 @@ impl Destination {
         }
     }
 
-    /// Whether writing `self` over `other` would change nothing: connection counts and kept
-    /// attributes do not count.
+    /// Whether writing `self` over `other` would change nothing. Connection counts and kept attributes are ignored.
     #[must_use]
     pub fn same_settings(&self, other: &Self) -> bool {
         self.key() == other.key()
@@ -186,8 +185,8 @@ impl Destination {
         attribute::put(buffer, L_THRESH, &self.lower_threshold.to_ne_bytes());
     }
 
-    /// As a request: what can be set. Kernels before 5.3 know no kinds of tunnel and nearly nobody
-    /// uses them, so they are written only where they say something.
+    /// Writes the settings, for a request. Kernels before 5.3 do not know tunnel types, which are rarely used, so
+    /// tunnel attributes are written only if they differ from the default.
     pub(crate) fn put(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.key().put(buffer);
         self.put_forwarding(buffer);
@@ -198,7 +197,7 @@ impl Destination {
         attribute::put_other(buffer, &self.other)
     }
 
-    /// As the kernel shows it: with connection counts, in the kernel's order.
+    /// Writes a reply like the kernel: with connection counts, in the kernel's order.
     pub(crate) fn put_shown(&self, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         let family = Family::of(self.address).to_number();
         attribute::put_address(buffer, ADDR, self.address);
@@ -221,8 +220,8 @@ impl Destination {
         attribute::put_other(buffer, &self.other)
     }
 
-    /// `service_family` stands in where the message has no family of its own, as kernels before
-    /// 3.18 and old tools write it.
+    /// Reads a real server. `service_family` is used if the message has no family, as with kernels before 3.18 and
+    /// old tools.
     pub(crate) fn parse(bytes: &[u8], service_family: Option<Family>) -> Result<Self, DecodeError> {
         let mut raw_address: Option<Vec<u8>> = None;
         let mut family = None;

@@ -1,4 +1,4 @@
-//! Errors of the socket; each says what was asked and what to check next.
+//! Errors of the socket. Each names the request and the next thing to check.
 
 use std::io;
 
@@ -11,7 +11,7 @@ const ESRCH: i32 = 3;
 const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 
-/// Why something failed.
+/// Why a request failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -26,21 +26,21 @@ pub enum Error {
     Kernel {
         /// The error number, positive (`EEXIST` is 17).
         errno: i32,
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
     },
-    /// A request could not be written as netlink.
+    /// A request could not be encoded as netlink.
     #[error("{request}: {source}")]
     Encode {
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
-        /// What is too long.
+        /// The value that is too long.
         source: EncodeError,
     },
-    /// [`crate::Socket::execute`] was given a request that reads.
+    /// [`crate::Socket::execute`] received a request that reads.
     #[error("{request}: a request that reads cannot be executed in a batch")]
     NotAWrite {
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
     },
     /// The socket failed. The next call opens another one.
@@ -48,13 +48,13 @@ pub enum Error {
     Socket(netlink_blocking::Error),
     /// The kernel changed its tables during each of several attempts to list them.
     #[error(
-        "{request}: the list changed while it was read, {attempts} times in a row: which other \
-         program, in this or another network namespace, changes virtual servers all the time?"
+        "{request}: the list changed while it was read, {attempts} times in a row: check which \
+         other program, in this or another network namespace, keeps changing virtual servers"
     )]
     Interrupted {
-        /// What was asked.
+        /// The request.
         request: Box<Request>,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
 }
@@ -82,7 +82,7 @@ impl Error {
         }
     }
 
-    /// What went wrong and what to check, for whoever says himself what was asked.
+    /// The cause and the next thing to check, for callers that name the request themselves.
     #[must_use]
     pub fn reason(&self) -> String {
         match self {
@@ -91,20 +91,19 @@ impl Error {
         }
     }
 
-    /// The socket failed, or what it said is not to be relied on: what was asked may have been done
-    /// or not.
+    /// Whether the socket failed or its answers are unreliable. The request may or may not have been executed.
     #[must_use]
     pub fn is_of_socket(&self) -> bool {
         matches!(self, Self::Socket(_))
     }
 
-    /// The virtual server or real server to be added is there already.
+    /// Whether the virtual server or real server to add already exists.
     #[must_use]
     pub fn is_exists(&self) -> bool {
         matches!(self, Self::Kernel { errno: EEXIST, .. })
     }
 
-    /// The virtual server or real server to be changed, removed or read is not there.
+    /// Whether the virtual server or real server to change, remove or read does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         match self {
@@ -117,19 +116,19 @@ impl Error {
         }
     }
 
-    /// The kernel does not have the scheduler (or the persistence engine) of a virtual server.
+    /// Whether the kernel does not have the scheduler (or the persistence engine) of a virtual server.
     #[must_use]
     pub fn is_unknown_scheduler(&self) -> bool {
         matches!(self, Self::Kernel { errno: ENOENT, request } if sets_scheduler(request))
     }
 
-    /// The caller lacks the capability.
+    /// Whether the caller lacks the capability.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
         matches!(self, Self::Kernel { errno: EPERM, .. })
     }
 
-    /// The kernel has no IPVS.
+    /// Whether the kernel has no IPVS.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::NoIpvs)
@@ -158,17 +157,17 @@ fn describe(errno: i32, request: &Request) -> String {
                 },
             );
         }
-        (ENOENT, _) => "there is no such real server",
-        (ESRCH, _) => "there is no such virtual server",
-        (EEXIST, Request::NewService(_)) => "there is such a virtual server already",
-        (EEXIST, _) => "the virtual server has this real server already",
+        (ENOENT, _) => "the real server does not exist",
+        (ESRCH, _) => "the virtual server does not exist",
+        (EEXIST, Request::NewService(_)) => "the virtual server already exists",
+        (EEXIST, _) => "the virtual server already has this real server",
         (EINVAL, Request::NewDestination(..) | Request::SetDestination(..)) => {
-            "the kernel takes only addresses that lead to one host (see `ip route get`), no broadcast, \
-             multicast or link-local ones: check the endpoint"
+            "the kernel accepts only addresses of a single host (see `ip route get`), no broadcast, \
+             multicast or link-local addresses: check the endpoint"
         }
         (EINVAL, Request::SetTimeouts(_)) => {
-            "a timeout is longer than the kernel can count (about 24 days where its clock ticks 1000 \
-             times in a second)"
+            "a timeout is longer than the kernel supports (about 24 days with a clock of 1000 ticks \
+             per second)"
         }
         _ => return text.to_string(),
     };
@@ -201,12 +200,12 @@ mod tests {
             (
                 kernel(EEXIST, Request::NewDestination(key(), server)),
                 "add real server 10.0.0.1:6443 weight 1 to tcp 10.96.0.1:443: the virtual server \
-                 has this real server already: File exists (os error 17)",
+                 already has this real server: File exists (os error 17)",
             ),
             (
                 kernel(ENOENT, Request::DelDestination(key(), gone)),
-                "remove real server 10.0.0.1:6443 of tcp 10.96.0.1:443: there is no such real \
-                 server: No such file or directory (os error 2)",
+                "remove real server 10.0.0.1:6443 of tcp 10.96.0.1:443: the real server \
+                 does not exist: No such file or directory (os error 2)",
             ),
             (
                 kernel(ENOENT, Request::NewService(Service::new(key(), "fair"))),
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_ipvs_is_told_by_module() {
+    fn an_error_without_ipvs_names_the_module() {
         assert!(Error::NoIpvs.to_string().contains("modprobe ip_vs"));
         assert!(Error::NoIpvs.is_unsupported());
     }

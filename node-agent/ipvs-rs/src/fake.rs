@@ -1,4 +1,4 @@
-//! IPVS for tests, below the codec: it reads the bytes that are sent and answers with bytes, as Linux does.
+//! A fake IPVS for tests, below the codec: it reads the bytes that are sent and answers with bytes, like Linux.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const FAMILY: u16 = 29;
-/// Messages of a list in one datagram.
+/// The number of messages of a list in one datagram.
 const PER_DATAGRAM: usize = 4;
 
 const ENOENT: i32 = 2;
@@ -30,36 +30,36 @@ const ESRCH: i32 = 3;
 const EEXIST: i32 = 17;
 pub(crate) const EINVAL: i32 = 22;
 
-/// The longest timeout in seconds where the clock ticks 250 times in one: more does not fit.
+/// The maximum timeout in seconds with a clock of 250 ticks per second.
 pub(crate) const LONGEST_TIMEOUT: u32 = 8_589_934;
 
-/// What the kernel holds.
+/// The state of the fake kernel.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) timeouts: Timeouts,
     pub(crate) servers: BTreeMap<ServiceKey, (Service, BTreeMap<DestinationKey, Destination>)>,
     /// Real servers that it refuses.
     pub(crate) refused: Vec<DestinationKey>,
-    /// How often IPVS was loaded anew.
+    /// How often IPVS was reloaded.
     pub(crate) reloaded: u16,
-    /// How many writes were done.
+    /// The number of writes.
     pub(crate) writes: usize,
 }
 
 pub(crate) type FakeKernel = Faulty<State>;
 
-/// A socket to it.
+/// A socket to the fake kernel.
 pub(crate) fn open(kernel: &FakeKernel) -> Socket {
     Socket::over(kernel.channel()).unwrap()
 }
 
 impl State {
-    /// The number of the family.
+    /// The number of the generic netlink family.
     fn family(&self) -> u16 {
         FAMILY + self.reloaded
     }
 
-    /// Does what a request asks for, or refuses it as Linux does.
+    /// Executes a request, or refuses it like Linux.
     fn write(&mut self, request: &Request) -> Result<(), i32> {
         self.writes += 1;
         match request {
@@ -108,7 +108,7 @@ impl State {
                     }
                 }
             }
-            other => panic!("{other} does not write"),
+            other => panic!("{other} is not a write"),
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl State {
                     .map(|destination| Reply::Destination(destination.clone()))
                     .collect()
             }
-            other => panic!("{other} asks for no list"),
+            other => panic!("{other} does not request a list"),
         }
     }
 }

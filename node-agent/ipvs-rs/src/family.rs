@@ -1,4 +1,4 @@
-//! The look-up of the family: generic netlink gives families their numbers as they come.
+//! Looks up the number of the family, which generic netlink assigns dynamically.
 
 use netlink_blocking::Outgoing;
 use netlink_packet_core::{DecodeError, NlasIterator, parse_u16};
@@ -15,7 +15,7 @@ use crate::request::{Request, put_generic_header, split_generic_header};
 use crate::socket::{ENOENT, Socket, collect};
 
 impl Socket {
-    /// Asks generic netlink for the number of the family; the kernel tries to load the module.
+    /// Queries generic netlink for the number of the family. The kernel tries to load the module.
     pub(crate) fn look_up_family(&mut self) -> Result<u16, Error> {
         let sequence = self.channel.next_sequence();
         let envelope = Envelope {

@@ -1,5 +1,5 @@
-//! What the socket makes of a kernel and of system calls that fail: every request gets the result it
-//! had, what could not be known is called unknown, and the next call works.
+//! Tests how the socket handles failures of the kernel and of system calls: every request gets its own result, an
+//! unknown result is reported as unknown, and the next call works.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn backend(number: u8) -> Destination {
     Destination::masquerade(address, 8080, 1)
 }
 
-/// One virtual server with so many real servers: the whole batch.
+/// The requests that add one virtual server with this many real servers.
 fn batch(backends: u8) -> Vec<Request> {
     let first = Request::NewService(Service::new(key(1), "rr"));
     let rest = (1..=backends).map(|number| Request::NewDestination(key(1), backend(number)));
@@ -51,7 +51,7 @@ fn held(kernel: &FakeKernel) -> usize {
         .sum()
 }
 
-/// What the kernel has, as the socket reads it.
+/// The kernel's state as read by the socket.
 fn read(socket: &mut Socket) -> Result<Wanted, Error> {
     let services = socket.services()?;
     let mut found = Wanted::new();
@@ -68,7 +68,11 @@ fn signals_interrupt_no_request_and_no_list() {
     fail(&kernel, &[Fault::Interrupted(3); 4]);
     let results = socket.execute(&batch(63), 64);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
-    assert_eq!(kernel.lock().kernel.writes, 64, "each was sent once");
+    assert_eq!(
+        kernel.lock().kernel.writes,
+        64,
+        "each request was sent once"
+    );
     assert_eq!(read(&mut socket).unwrap()[&key(1)].len(), 63);
     assert_eq!(kernel.lock().opened, 1);
 }
@@ -91,7 +95,7 @@ fn timeouts_are_set_all_or_none_and_zero_leaves_one_as_it_is() {
     assert!(
         refused
             .to_string()
-            .contains("longer than the kernel can count"),
+            .contains("longer than the kernel supports"),
         "{refused}"
     );
     let held = Timeouts {
@@ -118,7 +122,7 @@ fn one_refused_request_of_sixty_four_fails_alone_and_says_what_to_check() {
     let names = "add real server 10.244.0.31:8080 weight 1 to tcp 10.96.0.1:80: ";
     assert!(text.starts_with(names), "{text}");
     assert!(text.contains("broadcast"), "{text}");
-    assert!(!error.is_of_socket(), "the socket is in order");
+    assert!(!error.is_of_socket(), "the socket is intact");
     assert_eq!((held(&kernel), kernel.lock().opened), (62, 1));
 }
 
@@ -127,7 +131,7 @@ fn a_request_whose_answer_is_lost_is_unknown_and_no_other() {
     let kernel = FakeKernel::default();
     let mut socket = open(&kernel);
     kernel.lock().kernel.refused = vec![backend(3).key(), backend(40).key()];
-    // Both refusals and the answer to the last are three datagrams; the first is kept.
+    // The two refusals and the answer to the last request are three datagrams; the first is kept.
     fail(&kernel, &[Fault::AnswersLost(1)]);
     let results = socket.execute(&batch(63), 64);
     for (index, result) in results.iter().enumerate() {
@@ -153,7 +157,7 @@ fn a_send_that_finds_no_memory_fails_alone() {
     assert_eq!(held(&kernel), 19);
 }
 
-/// Without another socket the kernel would refuse the next list until the old one was read.
+/// Without another socket, the kernel would refuse the next list until the old one was read to its end.
 #[test]
 fn a_list_that_breaks_off_is_read_again_or_fails_and_the_next_one_is_whole() {
     let kernel = FakeKernel::default();
@@ -191,13 +195,13 @@ fn a_list_that_changes_is_read_again_and_one_that_never_holds_still_says_so() {
     assert_eq!(
         error.to_string(),
         "list real servers of tcp 10.96.0.1:80: the list changed while it was read, 5 times in a \
-         row: which other program, in this or another network namespace, changes virtual servers all the time?"
+         row: check which other program, in this or another network namespace, keeps changing virtual servers"
     );
     assert_eq!(socket.destinations(&key(1)).unwrap().len(), 30);
-    assert_eq!(kernel.lock().opened, 1, "the socket is in order");
+    assert_eq!(kernel.lock().opened, 1, "the socket is intact");
 }
 
-/// As the kernel does when a virtual server is deleted in another network namespace meanwhile.
+/// Such a list results if a virtual server is deleted in another network namespace meanwhile.
 #[test]
 fn a_list_of_virtual_servers_that_lacks_some_is_read_again() {
     let kernel = FakeKernel::default();
@@ -230,10 +234,10 @@ fn a_list_of_virtual_servers_that_lacks_some_is_read_again() {
     assert_eq!(socket.services().unwrap().len(), 10);
 }
 
-/// What was written ahead for the old number of the family, and with sequence numbers that the look-up of the
-/// new one has taken, is written anew: each request is done once.
+/// Sends encoded ahead for the old family number, or with sequence numbers that the look-up of the new one has used,
+/// are encoded again. Each request is executed once.
 #[test]
-fn ipvs_that_is_loaded_anew_in_the_middle_of_many_sends_loses_only_what_was_before() {
+fn a_reload_of_ipvs_in_the_middle_of_many_sends_loses_only_earlier_requests() {
     let kernel = FakeKernel::default();
     let mut socket = open(&kernel);
     let number = |place: usize| key(u8::try_from(place).unwrap());
@@ -249,7 +253,7 @@ fn ipvs_that_is_loaded_anew_in_the_middle_of_many_sends_loses_only_what_was_befo
     assert_eq!((state.kernel.writes, state.opened), (250, 1));
 }
 
-/// The places of what fails are those of the requests, whoever wrote them.
+/// The indices of failures are those of the requests, whichever thread encoded them.
 #[test]
 fn of_many_sends_each_request_has_its_own_answer() {
     let kernel = FakeKernel::default();
@@ -293,8 +297,8 @@ fn missing(wanted: &Wanted, found: &Wanted) -> Vec<Request> {
 }
 
 proptest! {
-    /// Whatever fails, nobody is told that something was done that was not, and reading and writing
-    /// what is missing ends with all that is wanted, soon after the last fault.
+    /// Whatever fails, no request is reported as successful that was not executed. Repeated reading and writing of
+    /// the difference converges soon after the last fault.
     #[test]
     fn after_any_faults_reading_and_writing_converge(
         faults in proptest::collection::vec(any_fault(), 0..12),

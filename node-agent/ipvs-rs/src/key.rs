@@ -1,10 +1,11 @@
-//! What names a virtual server: protocol, address and port, or a firewall mark.
+//! The identity of a virtual server: protocol, address and port, or a firewall mark.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use netlink_packet_core::{DecodeError, parse_u16, parse_u16_be, parse_u32};
 
+use crate::address_family::Family;
 use crate::attribute;
 
 pub(crate) const SVC_AF: u16 = 1;
@@ -12,52 +13,6 @@ pub(crate) const SVC_PROTOCOL: u16 = 2;
 pub(crate) const SVC_ADDR: u16 = 3;
 pub(crate) const SVC_PORT: u16 = 4;
 pub(crate) const SVC_FWMARK: u16 = 5;
-
-/// Address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// `AF_INET`
-    Ipv4,
-    /// `AF_INET6`
-    Ipv6,
-}
-
-impl Family {
-    /// The family of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::Ipv4,
-            IpAddr::V6(_) => Self::Ipv6,
-        }
-    }
-
-    pub(crate) fn to_number(self) -> u16 {
-        match self {
-            Self::Ipv4 => 2,
-            Self::Ipv6 => 10,
-        }
-    }
-
-    pub(crate) fn from_number(number: u16) -> Result<Self, DecodeError> {
-        match number {
-            2 => Ok(Self::Ipv4),
-            10 => Ok(Self::Ipv6),
-            other => Err(DecodeError::from(format!(
-                "address family {other} is not IPv4 or IPv6"
-            ))),
-        }
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ipv4 => "ipv4",
-            Self::Ipv6 => "ipv6",
-        })
-    }
-}
 
 /// Transport protocol of a virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,19 +62,19 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// Names a virtual server; the kernel has at most one for each key.
+/// The identity of a virtual server. The kernel has at most one for each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServiceKey {
-    /// Packets to this address and port.
+    /// Matches packets to this address and port.
     Address {
         /// Transport protocol.
         protocol: Protocol,
         /// Virtual address.
         address: IpAddr,
-        /// Virtual port in host order; 0 stands for all ports (persistent services only).
+        /// Virtual port in host byte order; 0 means all ports (persistent services only).
         port: u16,
     },
-    /// Packets that carry a firewall mark.
+    /// Matches packets with a firewall mark.
     FirewallMark {
         /// The mark, not 0.
         mark: u32,
@@ -183,7 +138,7 @@ impl fmt::Display for ServiceKey {
     }
 }
 
-/// The attributes that make a key, as they are met one by one.
+/// The attributes of a key, collected one by one.
 #[derive(Default)]
 pub(crate) struct KeyParts {
     family: Option<Family>,
@@ -211,7 +166,7 @@ impl KeyParts {
         Ok(true)
     }
 
-    /// The key, if all of it was there.
+    /// The key; an error if an attribute is missing.
     pub(crate) fn finish(self) -> Result<ServiceKey, DecodeError> {
         let family = self.family.ok_or("service without address family")?;
         if let Some(mark) = self.mark {

@@ -1,11 +1,10 @@
 //! IPVS over generic netlink: a codec without I/O and a small blocking socket.
 //!
-//! - [`Request`] and [`Reply`] are the messages of the kernel's generic netlink family `IPVS`.
-//!   Both are written to bytes and read from bytes; no input makes the codec panic, and attributes
-//!   it does not know are kept in a field named `other`.
-//! - [`Socket`] (feature `socket`, on by default) asks and writes: dumps of virtual servers and
-//!   real servers, and [`Socket::execute`], which packs many writes into one send and matches the
-//!   kernel's errors to them by sequence number.
+//! - [`Request`] and [`Reply`] are the messages of the kernel's generic netlink family `IPVS`. Both can be encoded
+//!   and decoded. No input makes the codec panic, and unknown attributes are kept in a field named `other`.
+//! - [`Socket`] (feature `socket`, on by default) reads and writes: dumps of virtual servers and real servers, and
+//!   [`Socket::execute`], which packs many writes into one send and assigns the kernel's errors to them by sequence
+//!   number.
 //!
 //! ```no_run
 //! use ipvs_rs::{Destination, Protocol, Request, Service, ServiceKey, Socket};
@@ -24,12 +23,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Of counters those of virtual servers are read ([`Traffic`]), and those of real servers are skipped:
-//! there are many more of them, and they belong to another kind of program.
+//! The counters of virtual servers are read ([`Traffic`]). Those of real servers are skipped, because there are many
+//! more of them and they are of use to other kinds of programs.
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-// Outside of tests: bytes come from anybody.
+// Outside of tests, because the input is not trusted.
 #![cfg_attr(
     not(test),
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)
@@ -46,6 +45,7 @@ mod timeouts;
 mod traffic;
 
 #[cfg(feature = "socket")]
+mod address_family;
 mod ahead;
 #[cfg(feature = "socket")]
 mod batch;
@@ -65,9 +65,10 @@ mod fake;
 #[cfg(all(test, feature = "socket"))]
 mod faults;
 
+pub use address_family::Family;
 pub use attribute::EncodeError;
 pub use destination::{Destination, DestinationKey, Forwarding, Tunnel};
-pub use key::{Family, Protocol, ServiceKey};
+pub use key::{Protocol, ServiceKey};
 pub use message::{Envelope, RawMessage, error_code, messages};
 pub use reply::{Info, Reply};
 pub use request::Request;
@@ -87,5 +88,5 @@ pub use netlink_packet_core::{DecodeError, DefaultNla};
 /// Name of the generic netlink family in the kernel.
 pub const FAMILY_NAME: &str = "IPVS";
 
-/// Version of the generic netlink family that this crate speaks (`IPVS_GENL_VERSION`).
+/// Version of the generic netlink family that this crate supports (`IPVS_GENL_VERSION`).
 pub const FAMILY_VERSION: u8 = 1;

@@ -1,22 +1,22 @@
-//! The header of IPVS's messages.
+//! The header of IPVS messages.
 
 use netlink_blocking::message::Header;
 
 pub use netlink_blocking::message::{RawMessage, error_code, messages};
 
-/// What the header of a request says besides its length.
+/// The header of a request, without its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// Message type: the number the kernel gave the family `IPVS`.
+    /// Message type: the number that the kernel assigned to the family `IPVS`.
     pub family_id: u16,
-    /// Sequence number; answers carry it.
+    /// Sequence number, which the answers repeat.
     pub sequence: u32,
-    /// Whether the kernel answers a success, too (`NLM_F_ACK`). Errors are always answered.
+    /// Whether the kernel also acknowledges success (`NLM_F_ACK`). Errors are always reported.
     pub acknowledge: bool,
 }
 
 impl Envelope {
-    /// Appends a message with this header to `buffer`; nothing is appended when `payload` fails.
+    /// Appends a message with this header to `buffer`. If `payload` fails, the buffer is unchanged.
     pub(crate) fn put<E>(
         self,
         buffer: &mut Vec<u8>,

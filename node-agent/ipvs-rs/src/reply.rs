@@ -1,4 +1,4 @@
-//! What the kernel answers: information, virtual servers, real servers.
+//! Answers of the kernel: information, virtual servers, real servers.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ const CMD_SET_INFO: u8 = 14;
 const INFO_VERSION: u16 = 1;
 const INFO_CONN_TAB_SIZE: u16 = 2;
 
-/// What the kernel says about its IPVS.
+/// Information about the kernel's IPVS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Info {
-    /// Version: major, minor and patch in a byte each, for example 0x010201.
+    /// Version: one byte each for major, minor and patch, for example 0x010201.
     pub version: u32,
-    /// Buckets of the connection table.
+    /// Number of buckets of the connection table.
     pub connection_table_size: u32,
 }
 
@@ -54,11 +54,11 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Reads an answer that is neither an acknowledgement nor the end of a dump.
+    /// Decodes an answer that is neither an acknowledgement nor the end of a dump.
     ///
     /// # Errors
-    /// The message is cut short, its command is not one of these, or a part that names the object
-    /// is missing.
+    /// [`DecodeError`] if the message is truncated, its command is not one of these, or a part of the object's key is
+    /// missing.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
         let (command, attributes) = split_generic_header(message.payload)?;
         match command {
@@ -69,16 +69,15 @@ impl Reply {
                 .destination()
                 .map(Self::Destination),
             other => Err(DecodeError::from(format!(
-                "IPVS answer {other} is not known"
+                "IPVS answer with unknown command {other}"
             ))),
         }
     }
 
-    /// Appends the whole netlink message as a kernel would send it; `flags` are those of its
-    /// header. For fake kernels and tests.
+    /// Appends the whole netlink message as a kernel would send it, for fake kernels and tests.
     ///
     /// # Errors
-    /// A text or a kept attribute is longer than netlink allows; `buffer` is then as before.
+    /// [`EncodeError`] if a text or a kept attribute is longer than netlink allows; `buffer` is then unchanged.
     pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         envelope.put(buffer, 0, |payload| match self {
             Self::Info(info) => {

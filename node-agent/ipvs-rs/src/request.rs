@@ -33,34 +33,34 @@ pub(crate) const ATTR_DEST: u16 = 2;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// Version and size of the connection table.
+    /// Gets the version and the size of the connection table.
     GetInfo,
-    /// Timeouts of connections.
+    /// Gets the timeouts of connections.
     GetTimeouts,
-    /// All virtual servers.
+    /// Lists all virtual servers.
     GetServices,
-    /// One virtual server.
+    /// Gets one virtual server.
     GetService(ServiceKey),
-    /// Adds a virtual server; fails with `EEXIST` if its key is taken.
+    /// Adds a virtual server; fails with `EEXIST` if one with its key exists.
     NewService(Service),
-    /// Changes a virtual server; fails with `ESRCH` if there is none.
+    /// Changes a virtual server; fails with `ESRCH` if it does not exist.
     SetService(Service),
-    /// Removes a virtual server with its real servers; fails with `ESRCH` if there is none.
+    /// Removes a virtual server with its real servers; fails with `ESRCH` if it does not exist.
     DelService(ServiceKey),
-    /// All real servers of a virtual server.
+    /// Lists all real servers of a virtual server.
     GetDestinations(ServiceKey),
-    /// Adds a real server; fails with `EEXIST` if it is there.
+    /// Adds a real server; fails with `EEXIST` if it exists.
     NewDestination(ServiceKey, Destination),
-    /// Changes a real server; fails with `ENOENT` if there is none.
+    /// Changes a real server; fails with `ENOENT` if it does not exist.
     SetDestination(ServiceKey, Destination),
-    /// Removes a real server; its established connections end as `expire_nodest_conn` says.
+    /// Removes a real server; the setting `expire_nodest_conn` determines what happens to its connections.
     DelDestination(ServiceKey, DestinationKey),
-    /// Changes timeouts of connections, from the next packet of each on.
+    /// Changes the timeouts of connections; takes effect with the next packet of each.
     SetTimeouts(Timeouts),
 }
 
 impl Request {
-    /// Whether it changes the kernel; the others read.
+    /// Whether it changes the kernel; otherwise it only reads.
     #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(
@@ -98,7 +98,7 @@ impl Request {
     /// Appends the whole netlink message to `buffer`.
     ///
     /// # Errors
-    /// A text or a kept attribute is longer than netlink allows; `buffer` is then as before.
+    /// [`EncodeError`] if a text or a kept attribute is longer than netlink allows; `buffer` is then unchanged.
     pub fn encode(&self, envelope: Envelope, buffer: &mut Vec<u8>) -> Result<(), EncodeError> {
         let flags = if self.is_dump() { NLM_F_DUMP } else { 0 };
         envelope.put(buffer, flags, |payload| {
@@ -134,11 +134,11 @@ impl Request {
         }
     }
 
-    /// Reads a request; what a fake kernel or a capture needs.
+    /// Decodes a request, for fake kernels and captures.
     ///
     /// # Errors
-    /// The message is cut short, its command is not one of these, or a part that names the object
-    /// is missing.
+    /// [`DecodeError`] if the message is truncated, its command is not one of these, or a part of the object's key is
+    /// missing.
     pub fn decode(message: &RawMessage<'_>) -> Result<Self, DecodeError> {
         let (command, attributes) = split_generic_header(message.payload)?;
         let dump = message.header.flags & NLM_F_DUMP == NLM_F_DUMP;
@@ -157,9 +157,7 @@ impl Request {
             CMD_SET_DEST => Self::SetDestination(nested.key()?, nested.destination()?),
             CMD_DEL_DEST => Self::DelDestination(nested.key()?, nested.destination()?.key()),
             other => {
-                return Err(DecodeError::from(format!(
-                    "IPVS command {other} is not known"
-                )));
+                return Err(DecodeError::from(format!("unknown IPVS command {other}")));
             }
         })
     }
@@ -172,7 +170,7 @@ fn put_key(buffer: &mut Vec<u8>, key: &ServiceKey) -> Result<(), EncodeError> {
     })
 }
 
-/// The two nested attributes that requests and replies are made of.
+/// The two nested attributes of requests and replies.
 pub(crate) struct Nested<'a> {
     service: Option<&'a [u8]>,
     destination: Option<&'a [u8]>,
@@ -185,7 +183,8 @@ impl<'a> Nested<'a> {
             destination: None,
         };
         let mut rest = attributes;
-        // The iterator's values borrow from each item, so the bytes are cut out by its lengths.
+        // The iterator's values borrow from each item, so the values are sliced from `attributes` by the items'
+        // lengths.
         for item in attribute::attributes(attributes) {
             let item = item?;
             let value = rest.get(4..usize::from(item.length()));

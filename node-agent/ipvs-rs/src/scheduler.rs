@@ -1,4 +1,4 @@
-//! Whether the kernel has a scheduler, without leaving anything behind.
+//! Checks whether the kernel has a scheduler, without leaving anything behind.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,21 +8,21 @@ use crate::request::Request;
 use crate::service::Service;
 use crate::socket::Socket;
 
-/// Of the range for documentation: nobody's virtual server.
+/// An address of the documentation range, which no virtual server uses.
 const PROBE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0);
 
-/// The kernel's word for a virtual server that has none; it refuses every connection.
+/// The kernel's name for no scheduler. A virtual server without one refuses every connection.
 const NO_SCHEDULER: &str = "none";
 
 impl Socket {
     /// Whether the kernel has the scheduler, or can load its module `ip_vs_NAME`.
     ///
-    /// Asks for a virtual server that cannot be, because its netmask is no IPv6 prefix: the kernel
-    /// looks for the scheduler before it looks at the mask, and makes nothing.
+    /// It requests a virtual server that cannot be created, because its netmask is not an IPv6 prefix. The kernel
+    /// looks up the scheduler before it checks the netmask, and creates nothing.
     ///
     /// # Errors
-    /// The question did not reach the kernel, or was not permitted. A kernel whose IPVS lacks IPv6
-    /// does not look for the scheduler; then the answer is true, and the next request tells.
+    /// The request did not reach the kernel, or was not permitted. A kernel whose IPVS lacks IPv6 does not look up
+    /// the scheduler. Then the result is true, and the next request reports the missing scheduler.
     pub fn has_scheduler(&mut self, name: &str) -> Result<bool, Error> {
         if name == NO_SCHEDULER {
             return Ok(false);

@@ -5,8 +5,9 @@ use std::net::Ipv4Addr;
 
 use netlink_packet_core::{DecodeError, DefaultNla, parse_u32};
 
+use crate::address_family::Family;
 use crate::attribute::{self, EncodeError};
-use crate::key::{Family, KeyParts, ServiceKey};
+use crate::key::{KeyParts, ServiceKey};
 use crate::traffic::Traffic;
 
 const SCHED_NAME: u16 = 6;
@@ -26,7 +27,7 @@ impl Flags {
     pub const PERSISTENT: Self = Self(0x1);
     /// Set by the kernel while the service is in its table.
     pub const HASHED: Self = Self(0x2);
-    /// Each UDP packet is scheduled by itself.
+    /// Each UDP packet is scheduled separately.
     pub const ONE_PACKET: Self = Self(0x4);
     /// First scheduler flag: `sh-fallback`, `mh-fallback`.
     pub const SCHED1: Self = Self(0x8);
@@ -47,13 +48,13 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// Both together.
+    /// The flags of both.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Without the flags of `other`.
+    /// These flags without those of `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -70,23 +71,23 @@ impl std::ops::BitOr for Flags {
 /// A virtual server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// What names it.
+    /// Its identity.
     pub key: ServiceKey,
-    /// Scheduler, for example `rr`; 15 bytes at most in the kernel. Empty when a dump shows a
-    /// service that lost its scheduler for the moment of an edit.
+    /// Scheduler, for example `rr`; at most 15 bytes in the kernel. Empty if a dump contains a service during a
+    /// change of its scheduler.
     pub scheduler: String,
-    /// Flags. The kernel adds [`Flags::HASHED`] to what it shows.
+    /// Flags. The kernel adds [`Flags::HASHED`] in its answers.
     pub flags: Flags,
     /// How long a persistent client stays with its real server, in seconds; 0 without persistence.
     pub timeout: u32,
-    /// How many leading bits of a client's address make persistent clients one client: 0–32 for
-    /// IPv4, 1–128 for IPv6. An IPv4 mask with holes is kept in `other` and 32 stands here.
+    /// The number of leading address bits that persistent clients must share to count as one client: 0–32 for IPv4,
+    /// 1–128 for IPv6. For a non-contiguous IPv4 mask, this is 32 and the mask is kept in `other`.
     pub netmask: u8,
     /// Persistence engine, for example `sip`.
     pub persistence_engine: Option<String>,
-    /// What it has carried, as it was read: 0 from kernels before 4.1. The kernel takes no notice of it.
+    /// Its traffic as read; 0 from kernels before 4.1. The kernel ignores it in requests.
     pub traffic: Traffic,
-    /// Attributes this crate does not know; they are written back.
+    /// Attributes that this crate does not know; they are written back unchanged.
     pub other: Vec<DefaultNla>,
 }
 
@@ -114,8 +115,8 @@ impl Service {
         self
     }
 
-    /// Whether writing `self` over `other` would change nothing: the flag the kernel sets by
-    /// itself, what it has carried and kept attributes do not count.
+    /// Whether writing `self` over `other` would change nothing. The flag that the kernel sets itself, traffic and
+    /// kept attributes are ignored.
     #[must_use]
     pub fn same_settings(&self, other: &Self) -> bool {
         self.key == other.key
@@ -132,7 +133,7 @@ impl Service {
         if let Some(engine) = &self.persistence_engine {
             attribute::put_text(buffer, PE_NAME, engine)?;
         }
-        // The second word says which flags count. All do: a flag left out is switched off.
+        // The second word is the mask of flags to set. All bits are set, so a flag that is left out is cleared.
         let mut flags = [0xff; 8];
         let [a, b, c, d, ..] = &mut flags;
         [*a, *b, *c, *d] = self.flags.0.to_ne_bytes();
@@ -140,7 +141,7 @@ impl Service {
         attribute::put(buffer, TIMEOUT, &self.timeout.to_ne_bytes());
         let mask = mask_bytes(self.key.family(), self.netmask);
         attribute::put(buffer, NETMASK, &mask);
-        // Nothing but what was read has any, so no request becomes longer.
+        // Only a service that was read has traffic, so this does not lengthen requests.
         if self.traffic != Traffic::default() {
             attribute::put_nested(buffer, STATS64, |buffer| {
                 self.traffic.put(buffer);
@@ -177,7 +178,7 @@ impl Service {
                     mask = Some(attribute::keep(&item)?);
                 }
                 PE_NAME => persistence_engine = Some(attribute::text(value)?),
-                // The same in 32 bits.
+                // The same counters in 32 bits.
                 STATS => {}
                 STATS64 => traffic = Traffic::parse(value)?,
                 _ => other.push(attribute::keep(&item)?),
@@ -188,7 +189,7 @@ impl Service {
         if let Some(kept) = mask {
             match prefix_length(key.family(), mask_value) {
                 Some(length) => netmask = length,
-                // Written back behind ours, so the kernel takes this one.
+                // It is written back after this crate's netmask, and the kernel uses the last one.
                 None => other.push(kept),
             }
         }
@@ -228,7 +229,7 @@ fn full_mask(family: Family) -> u8 {
     }
 }
 
-/// IPv4 has a mask in network order, IPv6 a prefix length in host order.
+/// IPv4 has a mask in network byte order, IPv6 a prefix length in host byte order.
 fn mask_bytes(family: Family, length: u8) -> [u8; 4] {
     match family {
         Family::Ipv4 => {

@@ -19,10 +19,10 @@ use crate::request::Request;
 use crate::service::Service;
 use crate::timeouts::Timeouts;
 
-/// A good number of requests for one send: more gain little.
+/// The recommended number of requests per send; more gain little.
 pub const DEFAULT_PER_SEND: usize = 64;
 
-/// The most requests in one send, so that their errors always fit into the receive buffer.
+/// The maximum number of requests per send, so that their errors always fit into the receive buffer.
 pub const MAX_PER_SEND: usize = 256;
 
 const DUMP_ATTEMPTS: u32 = 5;
@@ -35,13 +35,13 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket in the network namespace of the calling thread and looks up the family. Should
-    /// it fail one day ([`Error::is_of_socket`]), the next call opens another, in the namespace of
-    /// the thread that calls then.
+    /// Opens a socket in the network namespace of the calling thread and looks up the family. If the socket fails
+    /// later ([`Error::is_of_socket`]), the next call opens another one, in the namespace of the thread that makes
+    /// that call.
     ///
     /// # Errors
-    /// [`Error::NoIpvs`] if the kernel has no IPVS and cannot load it; [`Error::Kernel`] with
-    /// `is_not_permitted` without `CAP_NET_ADMIN`; [`Error::Socket`] if there is no socket to be had.
+    /// [`Error::NoIpvs`] if the kernel has no IPVS and cannot load it; [`Error::Kernel`] with `is_not_permitted`
+    /// without `CAP_NET_ADMIN`; [`Error::Socket`] if the socket cannot be opened.
     pub fn open() -> Result<Self, Error> {
         Self::over(Channel::open(NETLINK_GENERIC)?)
     }
@@ -52,7 +52,7 @@ impl Socket {
             family_id: 0,
         };
         socket.family_id = socket.look_up_family()?;
-        // The look-up is open to everybody; the first real question shows the missing privilege.
+        // The look-up needs no privilege; the first IPVS request reveals that the privilege is missing.
         socket.info()?;
         Ok(socket)
     }
@@ -60,7 +60,7 @@ impl Socket {
     /// Version and size of the connection table.
     ///
     /// # Errors
-    /// As [`Socket::services`].
+    /// The same as [`Socket::services`].
     pub fn info(&mut self) -> Result<Info, Error> {
         let replies = self.ask(&Request::GetInfo)?;
         replies
@@ -72,13 +72,13 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| DecodeError::from("no information in the answer").into())
+            .ok_or_else(|| DecodeError::from("the answer contains no information").into())
     }
 
     /// Timeouts of connections.
     ///
     /// # Errors
-    /// As [`Socket::services`].
+    /// The same as [`Socket::services`].
     pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
         let replies = self.ask(&Request::GetTimeouts)?;
         replies
@@ -90,17 +90,17 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| DecodeError::from("no timeouts in the answer").into())
+            .ok_or_else(|| DecodeError::from("the answer contains no timeouts").into())
     }
 
-    /// All virtual servers, those of others included.
+    /// All virtual servers, including those of other programs.
     ///
-    /// The list is read until two readings in a row name the same ones. The kernel goes on with a list by counting
-    /// entries (`ip_vs_genl_dump_services`), on many kernels those of all network namespaces: a virtual server that
-    /// comes or goes meanwhile, in any of them, makes it give another one twice or not at all, without saying so.
+    /// The list is read until two consecutive readings contain the same keys. The kernel continues a list by counting
+    /// entries (`ip_vs_genl_dump_services`), on many kernels those of all network namespaces. If a virtual server is
+    /// added or removed meanwhile in any of them, another one may appear twice or be missing, without any indication.
     ///
     /// # Errors
-    /// The kernel refused, the socket failed, or the list changed each time it was read.
+    /// The kernel refused the request, the socket failed, or the list changed each time it was read.
     pub fn services(&mut self) -> Result<Vec<Service>, Error> {
         let mut before = self.services_once()?;
         for _ in 1..DUMP_ATTEMPTS {
@@ -117,7 +117,7 @@ impl Socket {
         })
     }
 
-    /// The list as the kernel gives it, which may lack some, in the order of keys and each once.
+    /// One reading of the kernel's list, which may be incomplete; sorted by key and without duplicates.
     fn services_once(&mut self) -> Result<Vec<Service>, Error> {
         let replies = self.ask(&Request::GetServices)?;
         let services = replies.into_iter().filter_map(|reply| match reply {
@@ -133,7 +133,7 @@ impl Socket {
     /// One virtual server.
     ///
     /// # Errors
-    /// `is_not_found` if there is none; else as [`Socket::services`].
+    /// `is_not_found` if it does not exist; otherwise the same as [`Socket::services`].
     pub fn service(&mut self, key: &ServiceKey) -> Result<Service, Error> {
         let replies = self.ask(&Request::GetService(*key))?;
         replies
@@ -145,14 +145,14 @@ impl Socket {
                     None
                 }
             })
-            .ok_or_else(|| DecodeError::from("no virtual server in the answer").into())
+            .ok_or_else(|| DecodeError::from("the answer contains no virtual server").into())
     }
 
-    /// The real servers of a virtual server. A virtual server that is not there has none: the
-    /// kernel does not tell the difference.
+    /// The real servers of a virtual server. Empty if the virtual server does not exist, because the kernel does not
+    /// distinguish these cases.
     ///
     /// # Errors
-    /// As [`Socket::services`].
+    /// The same as [`Socket::services`].
     pub fn destinations(&mut self, key: &ServiceKey) -> Result<Vec<Destination>, Error> {
         let replies = self.ask(&Request::GetDestinations(*key))?;
         Ok(replies
@@ -167,8 +167,8 @@ impl Socket {
             .collect())
     }
 
-    /// Executes writes in order, up to `per_send` (1 to [`MAX_PER_SEND`]) in one send, and returns
-    /// one result for each. A failed one does not stop the others.
+    /// Executes writes in order, up to `per_send` (1 to [`MAX_PER_SEND`]) per send, and returns one result for each.
+    /// A failed write does not stop the others.
     pub fn execute(&mut self, requests: &[Request], per_send: usize) -> Vec<Result<(), Error>> {
         let failed = self.execute_each(requests, Request::clone, per_send);
         let mut results: Vec<_> = requests.iter().map(|_| Ok(())).collect();
@@ -180,10 +180,10 @@ impl Socket {
         results
     }
 
-    /// As [`Socket::execute`], for many writes that need not all be there at once: `request` makes the one of an item
-    /// when it is written, and again if it fails. Returns those that failed, by their places in order.
+    /// The same as [`Socket::execute`] for many writes that need not exist in memory at once: `request` creates the
+    /// request of an item when it is encoded, and again if it fails. Returns the failures by index, in order.
     ///
-    /// Where they are many, another thread writes the next sends to memory while the kernel works on one.
+    /// If there are many, another thread encodes the next sends while the kernel works on one.
     pub fn execute_each<T: Sync>(
         &mut self,
         items: &[T],
@@ -201,7 +201,7 @@ impl Socket {
         failed
     }
 
-    /// What the next send has to be written for.
+    /// The form for which the next send must be encoded.
     fn form(&self) -> Form {
         Form {
             family_id: self.family_id,
@@ -215,7 +215,7 @@ impl Socket {
         items: &[T],
         request: impl Fn(&T) -> Request,
     ) -> Vec<(usize, Error)> {
-        // Something else was asked since it was written, or the family moved.
+        // Another request was sent after it was encoded, or the family number changed.
         if !batch.is_of(self.form()) {
             batch = Batch::build(items, &request, self.form());
         }
@@ -227,8 +227,8 @@ impl Socket {
         failed
     }
 
-    /// Looks the family up again, since each request failed as if it were gone; true if it has a
-    /// new number. Without IPVS that is the result of all requests.
+    /// Looks up the family again, because every request failed as if the family were gone. Returns whether its number
+    /// changed. If there is no IPVS, all requests get that error.
     fn family_moved(&mut self, outcome: &mut [(usize, Error)]) -> bool {
         match self.look_up_family() {
             Ok(id) if id != self.family_id => {
@@ -245,7 +245,7 @@ impl Socket {
         }
     }
 
-    /// The requests that failed, by their places in order.
+    /// Sends a batch and returns the failures by index, in order.
     fn send_batch<T>(
         &mut self,
         batch: &mut Batch,
@@ -280,7 +280,7 @@ impl Socket {
         failed
     }
 
-    /// Sends a batch and collects answers by the places of requests, until the fence is answered.
+    /// Sends a batch and collects answers by request index, until the fence is answered.
     fn exchange(
         &mut self,
         batch: &Batch,
@@ -297,7 +297,7 @@ impl Socket {
             let datagram = match self.channel.receive(!lost)? {
                 Received::Datagram(datagram) => datagram,
                 Received::Overrun => {
-                    // What is still queued can be read; the rest is gone, the fence perhaps, too.
+                    // Queued answers can still be read. The others are lost, possibly including that of the fence.
                     lost = true;
                     continue;
                 }
@@ -322,8 +322,8 @@ impl Socket {
         }
     }
 
-    /// Asks and collects the answers; repeats when a list changed meanwhile, a part of it was lost,
-    /// or the family moved.
+    /// Sends a request and collects the answers. Repeats it if a list changed meanwhile, a part of the answer was
+    /// lost, or the family number changed.
     fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, Error> {
         let mut looked_up = false;
         let mut attempts = 0_u32;
@@ -350,7 +350,7 @@ impl Socket {
         }
     }
 
-    /// `None` if the list changed while it was read.
+    /// Sends a request once; `None` if the list changed while it was read.
     fn ask_once(&mut self, request: &Request) -> Result<Option<Vec<Reply>>, Error> {
         let sequence = self.channel.next_sequence();
         let envelope = Envelope {
@@ -398,8 +398,8 @@ impl std::fmt::Debug for Socket {
     }
 }
 
-/// Hands the messages of `sequence` to `each` up to the acknowledgement or the end of the dump,
-/// whose error number is returned.
+/// Passes the messages of `sequence` to `each` up to the acknowledgement or the end of the dump, and returns its
+/// error number.
 pub(crate) fn collect(
     channel: &mut Channel,
     sequence: u32,
@@ -411,7 +411,7 @@ pub(crate) fn collect(
         };
         for message in messages(datagram) {
             let message = message?;
-            // Answers to an earlier request that was given up are skipped.
+            // Answers to an earlier, abandoned request are skipped.
             if message.header.sequence_number != sequence {
                 continue;
             }
@@ -423,7 +423,7 @@ pub(crate) fn collect(
     }
 }
 
-/// Whether every request that was sent failed as it does when the family is gone.
+/// Whether every request that was sent failed as if the family were gone.
 fn all_missing(failed: &[(usize, Error)], requests: usize) -> bool {
     let missing = |error: &Error| error.errno() == Some(ENOENT);
     let unsent = |error: &Error| matches!(error, Error::NotAWrite { .. } | Error::Encode { .. });

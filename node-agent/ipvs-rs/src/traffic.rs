@@ -1,4 +1,4 @@
-//! What a virtual server has carried (`IPVS_SVC_ATTR_STATS64`, `IPVS_STATS_ATTR_*`).
+//! The traffic of a virtual server (`IPVS_SVC_ATTR_STATS64`, `IPVS_STATS_ATTR_*`).
 
 use netlink_packet_core::DecodeError;
 
@@ -10,24 +10,24 @@ const PACKETS_OUT: u16 = 3;
 const BYTES_IN: u16 = 4;
 const BYTES_OUT: u16 = 5;
 
-/// What a virtual server has carried since it was made, or since somebody set its counters to zero. "In"
-/// is from clients to real servers, "out" the way back as far as it passes here.
+/// The traffic of a virtual server since it was created or its counters were reset. "In" is from clients to real
+/// servers, "out" the reverse direction as far as it passes this host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Connections that were scheduled.
+    /// Number of connections scheduled.
     pub connections: u64,
-    /// Packets in.
+    /// Number of packets in.
     pub packets_in: u64,
-    /// Packets out.
+    /// Number of packets out.
     pub packets_out: u64,
-    /// Bytes in, with headers of the network layer.
+    /// Number of bytes in, including network-layer headers.
     pub bytes_in: u64,
-    /// Bytes out, the same.
+    /// Number of bytes out, including network-layer headers.
     pub bytes_out: u64,
 }
 
 impl Traffic {
-    /// As the kernel writes it. Where it reads, it takes no notice.
+    /// Writes the counters like the kernel, which ignores them in requests.
     pub(crate) fn put(&self, buffer: &mut Vec<u8>) {
         for (kind, count) in [
             (CONNECTIONS, self.connections),
@@ -40,8 +40,8 @@ impl Traffic {
         }
     }
 
-    /// Attributes that are not there leave 0, those that nobody knows are left out: rates, which the
-    /// kernel only keeps while something estimates them.
+    /// Reads the counters. Missing attributes leave 0, and unknown ones are ignored, including rates, which the
+    /// kernel keeps only while an estimator runs.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut traffic = Self::default();
         for item in attribute::attributes(bytes) {

@@ -1,8 +1,8 @@
-//! Bytes that went to and came from a real kernel, read and written.
+//! Tests decoding and encoding against captures of messages to and from a real kernel.
 //!
-//! Each file in `captures/` says which kernel and which command, and names every attribute. Files
-//! without `own_` hold what `ipvsadm` sent; it adds the whole service where a key is enough, so
-//! those are read and, where the forms agree, written. `own_` files hold what this crate sent.
+//! Each file in `captures/` contains the kernel and the command, and the name of every attribute. Files without
+//! `own_` contain messages of `ipvsadm`. It sends the whole service where a key is enough, so these are decoded and,
+//! where the forms agree, encoded. Files with `own_` contain messages of this crate.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use ipvs_rs::{
     Request, Service, ServiceKey, Timeouts, error_code, messages,
 };
 
-/// The bytes of a capture: everything but comments.
+/// The bytes of a capture: everything except comments.
 fn capture(name: &str) -> Vec<u8> {
     let path = format!("{}/tests/captures/{name}.hex", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -47,7 +47,7 @@ fn envelope_of(message: &RawMessage<'_>) -> Envelope {
     }
 }
 
-/// The sender's port stands in bytes 12 to 15; the kernel fills it in for us.
+/// The sender's port ID is in bytes 12 to 15; the kernel fills it in.
 fn without_port(mut message: Vec<u8>) -> Vec<u8> {
     message[12..16].fill(0);
     message
@@ -90,7 +90,7 @@ const MARK: ServiceKey = ServiceKey::FirewallMark {
 fn requests_of_ipvsadm_are_read() {
     let mut weightless = backend();
     weightless.weight = 0;
-    // ipvsadm deletes with weight 1 beside the key.
+    // ipvsadm sends weight 1 in addition to the key when it deletes.
     let key = DestinationKey {
         address: address("10.0.0.1"),
         port: 6443,
@@ -237,7 +237,7 @@ fn answers_of_the_kernel_are_read() {
         let mut read: Vec<Reply> = messages(&bytes)
             .map(|m| Reply::decode(&m.unwrap()).unwrap())
             .collect();
-        // The kernel lists by hash.
+        // The kernel lists in hash order.
         read.sort_by_key(|reply| match reply {
             Reply::Service(service) => Some(service.key),
             _ => None,
@@ -269,8 +269,8 @@ fn answers_are_written_as_the_kernel_writes_them_without_statistics() {
             reply.encode(envelope_of(&message), &mut written).unwrap();
             let written = only(&written);
             assert_eq!(Reply::decode(&written).unwrap(), reply, "{name}");
-            // Statistics come last. The kernel leaves the nested flag out, so the attributes
-            // behind the generic header and the outer attribute's header are compared.
+            // Statistics come last. The kernel omits the nested flag, so the attributes after the generic header and
+            // the outer attribute's header are compared.
             let (start, end) = (8, written.payload.len());
             let start = if name == "info" { 0 } else { start };
             assert_eq!(
@@ -283,7 +283,7 @@ fn answers_are_written_as_the_kernel_writes_them_without_statistics() {
 }
 
 #[test]
-fn acknowledgements_errors_and_ends_are_told_apart() {
+fn acknowledgements_errors_and_ends_are_distinguished() {
     for (name, expected) in [
         ("acknowledgement", Some(0)),
         ("error_exists", Some(17)),
@@ -296,7 +296,7 @@ fn acknowledgements_errors_and_ends_are_told_apart() {
 
 #[test]
 fn attributes_that_are_not_known_are_kept_and_written_back() {
-    // `service` with an attribute of number 99 behind the known ones.
+    // `service` with an attribute of number 99 after the known ones.
     let bytes = capture("new_service_ipv4");
     let mut extended = bytes;
     extended.extend_from_slice(&[0x08, 0x00, 0x63, 0x00, 0xde, 0xad, 0xbe, 0xef]);

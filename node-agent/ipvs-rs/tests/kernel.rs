@@ -1,8 +1,8 @@
-//! Tests against a real kernel with IPVS. The witness is `ipvsadm`, which shares no code with us.
+//! Tests against a real kernel with IPVS. Results are verified with `ipvsadm`, which shares no code with this crate.
 //!
-//! Run as root: `cargo test -p ipvs-rs --test kernel`. IPVS wants the capability in the initial
-//! user namespace, so root of a user namespace is not enough. Arguments are parts of test names;
-//! `--reload-module` adds the test that unloads and loads the module.
+//! Run as root: `cargo test -p ipvs-rs --test kernel`. IPVS requires the capability in the initial user namespace, so
+//! root of a user namespace is not enough. Arguments are parts of test names; `--reload-module` adds the test that
+//! unloads and loads the module.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use ipvs_rs::{
 use kernel_runner::{Test, output_of, run, say};
 use kernel_timeouts::timeouts_are_read_and_set;
 
-/// Makes the program print why it cannot open a socket, for the test about privileges.
+/// Makes the program print why it cannot open a socket, for the test of missing privileges.
 const OPEN_ONLY: &str = "--open-only";
 const RELOAD: &str = "--reload-module";
 
@@ -79,8 +79,8 @@ const TESTS: &[Test] = &[
     ),
 ];
 
-/// A namespace without any local route takes every IPv4 address for a broadcast address, and IPVS
-/// refuses such real servers; the loopback device brings the first local route.
+/// In a namespace without a local route, every IPv4 address counts as a broadcast address, and IPVS refuses such real
+/// servers. The loopback device adds the first local route.
 fn prepare() {
     output_of("ip", &["link", "set", "lo", "up"]);
 }
@@ -244,7 +244,7 @@ fn what_ipvsadm_writes_is_read_back() {
     write_back(&mut socket);
 }
 
-/// What was read can be written: the same lines come out of ipvsadm.
+/// Values that were read can be written back: ipvsadm prints the same lines.
 fn write_back(socket: &mut Socket) {
     let before = witness();
     let mut writes = Vec::new();
@@ -273,7 +273,7 @@ fn settings_are_changed_and_removed() {
             Request::NewService(Service::new(key, "rr").persistent(60)),
             Request::NewDestination(key, server("10.0.0.1", 80, 1)),
             Request::NewDestination(key, server("10.0.0.2", 80, 1)),
-            // Leaving a flag out switches it off.
+            // A flag that is left out is cleared.
             Request::SetService(Service::new(key, "wlc")),
             Request::SetDestination(key, limited.clone()),
             Request::DelDestination(key, server("10.0.0.1", 80, 1).key()),
@@ -286,7 +286,7 @@ fn settings_are_changed_and_removed() {
             "-a -t 10.96.0.1:80 -r 10.0.0.2:80 -m -w 5"
         ])
     );
-    // `ipvsadm -S` leaves thresholds out.
+    // `ipvsadm -S` does not print thresholds.
     let table = output_of("ipvsadm", &["-L", "-n", "--thresholds"]);
     let line = table
         .lines()
@@ -373,7 +373,7 @@ fn foreign_firewall_mark_services_are_listed() {
 fn the_socket_survives_a_module_reload() {
     let mut socket = Socket::open().unwrap();
     let key = tcp("10.96.0.1", 80);
-    // Schedulers hold the module, and so do namespaces that are still being taken down.
+    // Schedulers use the module, and so do namespaces that are still being removed.
     let unload = || {
         let script = "for s in $(lsmod | sed -n 's/^\\(ip_vs_[a-z]*\\) .*/\\1/p'); do rmmod $s; done; rmmod ip_vs";
         Command::new("sh").args(["-c", script]).output().unwrap()

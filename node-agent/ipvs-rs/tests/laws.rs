@@ -1,4 +1,4 @@
-//! Laws over generated values: what is written is read back, and no bytes make the codec panic.
+//! Laws over generated values: encoded values decode to the same value, and no input makes the codec panic.
 
 #![allow(
     clippy::unwrap_used,
@@ -200,7 +200,7 @@ fn envelope() -> impl Strategy<Value = Envelope> {
     })
 }
 
-/// Reads bytes in every way there is; whatever comes out must be writable and readable again.
+/// Decodes bytes in every possible way. Every decoded value must be encodable and decodable again.
 fn read_everything(bytes: &[u8]) {
     for message in messages(bytes) {
         let Ok(message) = message else { return };
@@ -282,7 +282,7 @@ proptest! {
 
     #[test]
     fn random_attributes_never_panic(command in any::<u8>(), mut bytes in vec(any::<u8>(), 20..300)) {
-        // A plausible header, so that the attributes are reached.
+        // A plausible header, so that decoding reaches the attributes.
         let length = u32::try_from(bytes.len()).unwrap();
         bytes[..4].copy_from_slice(&length.to_ne_bytes());
         bytes[4..6].copy_from_slice(&[32, 0]);

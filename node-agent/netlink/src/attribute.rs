@@ -1,15 +1,15 @@
-//! Writing and reading netlink attributes without slices that can panic.
+//! Writes and reads netlink attributes without slices that can panic.
 //!
-//! The emitters of netlink-packet-core panic when a value does not fit; values here may come from
-//! anybody (a scheduler name, a kept attribute), so the length is checked and reported instead.
+//! The emitters of netlink-packet-core panic if a value does not fit. Values here may come from any source (a
+//! scheduler name, a kept attribute), so the length is checked and reported instead.
 
 use netlink_packet_core::{
     DecodeError, DefaultNla, NLA_F_NESTED, NLA_HEADER_SIZE, Nla, NlaBuffer, NlasIterator, Parseable,
 };
 
-/// A value is too long for its netlink attribute (65,531 bytes at most).
+/// A value is too long for its netlink attribute (maximum 65,531 bytes).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("netlink attribute {kind} would be {length} bytes long; 65531 is the limit")]
+#[error("netlink attribute {kind} would be {length} bytes long; the maximum is 65531")]
 pub struct EncodeError {
     /// Number of the attribute.
     pub kind: u16,
@@ -17,12 +17,12 @@ pub struct EncodeError {
     pub length: usize,
 }
 
-/// Appends one attribute of a length that is known beforehand, as nearly all have: that is a few stores,
-/// where copying a slice is a call each time.
+/// Appends one attribute whose length is known at compile time, as nearly all are. This compiles to a few stores,
+/// while copying a slice is a call each time.
 #[inline]
 pub fn put<const N: usize>(buffer: &mut Vec<u8>, kind: u16, value: &[u8; N]) {
     const {
-        assert!(N <= 16, "so short that its length is no question");
+        assert!(N <= 16, "short enough that its length always fits");
     }
     let length = u16::try_from(NLA_HEADER_SIZE.saturating_add(N)).unwrap_or(u16::MAX);
     buffer.extend_from_slice(&length.to_ne_bytes());
@@ -39,7 +39,7 @@ pub fn put<const N: usize>(buffer: &mut Vec<u8>, kind: u16, value: &[u8; N]) {
 /// Appends one attribute and its padding.
 ///
 /// # Errors
-/// The value is too long.
+/// [`EncodeError`] if the value is too long.
 pub fn put_slice(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) -> Result<(), EncodeError> {
     let whole = value.len().saturating_add(NLA_HEADER_SIZE);
     let length = u16::try_from(whole).map_err(|_| EncodeError {
@@ -53,21 +53,21 @@ pub fn put_slice(buffer: &mut Vec<u8>, kind: u16, value: &[u8]) -> Result<(), En
     Ok(())
 }
 
-/// Appends a text with the closing zero byte that the kernel expects.
+/// Appends a text with the terminating zero byte that the kernel expects.
 ///
 /// # Errors
-/// The text is too long.
+/// [`EncodeError`] if the text is too long.
 pub fn put_text(buffer: &mut Vec<u8>, kind: u16, text: &str) -> Result<(), EncodeError> {
     let mut value = text.as_bytes().to_vec();
     value.push(0);
     put_slice(buffer, kind, &value)
 }
 
-/// Appends an attribute whose value is written by `content`, in place. After an error the buffer holds
-/// a part of it, which the caller has to remove.
+/// Appends an attribute whose value is written in place by `content`. After an error, the buffer contains a part of
+/// the attribute, which the caller must remove.
 ///
 /// # Errors
-/// That of `content`, or the whole is too long.
+/// The error of `content`, or [`EncodeError`] if the whole value is too long.
 pub fn put_nested(
     buffer: &mut Vec<u8>,
     kind: u16,
@@ -93,7 +93,7 @@ pub fn put_nested(
 /// Appends attributes that were kept because their kind is unknown.
 ///
 /// # Errors
-/// One is too long.
+/// [`EncodeError`] if one is too long.
 pub fn put_other(buffer: &mut Vec<u8>, other: &[DefaultNla]) -> Result<(), EncodeError> {
     for attribute in other {
         let mut value = vec![0; attribute.value_len()];
@@ -107,20 +107,20 @@ fn pad(buffer: &mut Vec<u8>) {
     buffer.resize(buffer.len().next_multiple_of(4), 0);
 }
 
-/// Walks over the attributes in `bytes`.
+/// Iterates over the attributes in `bytes`.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, DecodeError>> {
     NlasIterator::new(bytes)
 }
 
-/// Keeps an attribute as it is.
+/// Copies an attribute unchanged.
 ///
 /// # Errors
-/// It is cut off.
+/// [`DecodeError`] if the attribute is truncated.
 pub fn keep(attribute: &NlaBuffer<&[u8]>) -> Result<DefaultNla, DecodeError> {
     DefaultNla::parse(attribute)
 }
 
-/// A value up to its first zero byte: a text, as the kernel writes it.
+/// A value up to its first zero byte, which is how the kernel writes a text.
 #[must_use]
 pub fn until_zero(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()

@@ -1,29 +1,29 @@
-//! Sends datagrams and hands out what comes back, over one socket after the other.
+//! Sends datagrams and returns the answers, over a socket that is replaced after a failure.
 //!
-//! Invariant: nothing that was asked of a socket before it failed is answered on the one that takes
-//! its place. A list that was not read to its end goes on for ever: the kernel begins no other on the
-//! same socket (`EBUSY`) before it was.
+//! Invariant: a request sent on a failed socket is never answered on the socket that replaces it. Replacing the
+//! socket is necessary because a list that was not read to its end never finishes: until then, the kernel starts no
+//! other list on the same socket (`EBUSY`).
 
 use std::io;
 
 use crate::error::Error;
 use crate::transport::{ANSWER_LIMIT, NetlinkTransport, Transport};
 
-/// Larger than any datagram the kernel makes for a dump (32 KiB).
+/// Larger than any datagram that the kernel sends for a dump (32 KiB).
 const RECEIVE_BYTES: usize = 128 * 1024;
 
-/// What went over a socket since it was opened.
+/// Traffic of a channel since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Netlink messages sent.
+    /// The number of netlink messages sent.
     pub messages: u64,
-    /// Send calls.
+    /// The number of send calls.
     pub sends: u64,
-    /// Datagrams received.
+    /// The number of datagrams received.
     pub datagrams: u64,
-    /// Bytes sent.
+    /// The number of bytes sent.
     pub bytes: u64,
-    /// Of the messages sent, those that were to change something.
+    /// The number of messages sent that change something.
     pub writes: u64,
 }
 
@@ -40,27 +40,27 @@ impl Counters {
     }
 }
 
-/// One send, as a tap is shown it.
+/// One send, as passed to a tap.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
-    /// The netlink messages, one behind the other.
+    /// The netlink messages, concatenated.
     pub bytes: &'a [u8],
-    /// How many they are.
+    /// The number of messages.
     pub messages: usize,
-    /// Whether they are to change something; others only ask.
+    /// Whether the messages change something; otherwise they only read.
     pub writes: bool,
 }
 
-/// Who looks at everything that is sent.
+/// A callback that receives everything that is sent.
 type Tap = Box<dyn FnMut(&Outgoing<'_>) + Send>;
 
-/// Opens a transport, also in the place of one that failed.
+/// Opens a transport, initially and to replace one that failed.
 pub type Opener = Box<dyn FnMut() -> Result<Box<dyn Transport>, Error> + Send>;
 
-/// Datagrams to the kernel and back, over one transport after the other.
+/// Exchanges datagrams with the kernel, over one transport at a time.
 pub struct Channel {
     opener: Opener,
-    /// `None` after a failure, until something is sent again.
+    /// `None` after a failure, until the next send.
     transport: Option<Box<dyn Transport>>,
     buffer: Vec<u8>,
     sequence: u32,
@@ -68,22 +68,23 @@ pub struct Channel {
     tap: Option<Tap>,
 }
 
-/// What one receive call brought.
+/// The result of one receive call.
 #[derive(Debug)]
 pub enum Received<'a> {
     /// A datagram.
     Datagram(&'a [u8]),
-    /// The kernel dropped answers for want of space.
+    /// The kernel dropped answers because the receive buffer was full.
     Overrun,
-    /// Nothing is waiting (only when not waiting for it).
+    /// No datagram is available (only if the call does not wait).
     Nothing,
 }
 
 impl Channel {
-    /// Opens a socket of a protocol (`NETLINK_GENERIC` is 16) in the network namespace of the calling thread.
+    /// Opens a socket for a netlink protocol (`NETLINK_GENERIC` is 16) in the network namespace of the calling
+    /// thread.
     ///
     /// # Errors
-    /// There is no socket to be had.
+    /// [`Error::Io`] if the socket cannot be opened.
     pub fn open(protocol: isize) -> Result<Self, Error> {
         Self::over(Box::new(move || {
             let transport = NetlinkTransport::open(protocol)?;
@@ -91,10 +92,10 @@ impl Channel {
         }))
     }
 
-    /// Opens the first of the transports that `opener` makes.
+    /// Opens a channel over transports that `opener` creates.
     ///
     /// # Errors
-    /// Those of the opener.
+    /// The errors of the opener.
     pub fn over(mut opener: Opener) -> Result<Self, Error> {
         let transport = opener()?;
         Ok(Self {
@@ -107,11 +108,11 @@ impl Channel {
         })
     }
 
-    /// Passes a result on. After an error that `is_of_socket`, what else the socket will say is not known: the next
-    /// send opens another one.
+    /// Returns the result unchanged. After an error for which `is_of_socket` is true, further answers on the socket
+    /// are unreliable, so the next send opens another socket.
     ///
     /// # Errors
-    /// That of the result.
+    /// The error of the result.
     pub fn settle<T, E>(
         &mut self,
         result: Result<T, E>,
@@ -123,31 +124,31 @@ impl Channel {
         result
     }
 
-    /// A sequence number that no message had before (they wrap at 2³²).
+    /// The next unused sequence number (they wrap at 2³²).
     pub fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
 
-    /// The sequence number given last.
+    /// The sequence number used last.
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.sequence
     }
 
-    /// Sequence numbers up to this one are taken.
+    /// Marks sequence numbers up to this one as used.
     pub fn took_up_to(&mut self, sequence: u32) {
         self.sequence = sequence;
     }
 
-    /// What went over it since it was opened.
+    /// The traffic since the channel was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Shows `tap` everything before it is sent, from now on: to count, to print, or to keep and replay. Without a
-    /// tap this costs a comparison a send.
+    /// Passes every send to `tap` from now on, before it is sent: to count, to print, or to record and replay.
+    /// Without a tap, the cost is one comparison per send.
     pub fn set_tap(&mut self, tap: impl FnMut(&Outgoing<'_>) + Send + 'static) {
         self.tap = Some(Box::new(tap));
     }
@@ -155,7 +156,7 @@ impl Channel {
     /// Sends one datagram.
     ///
     /// # Errors
-    /// [`Error::Io`], or the opener's where another socket has to be opened.
+    /// [`Error::Io`], or the opener's error if another socket has to be opened.
     pub fn send(&mut self, outgoing: &Outgoing<'_>) -> Result<(), Error> {
         if let Some(tap) = &mut self.tap {
             tap(outgoing);
@@ -176,10 +177,10 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for one datagram, or only looks whether one is there.
+    /// Receives one datagram. With `wait`, it waits for one; otherwise it returns at once.
     ///
     /// # Errors
-    /// [`Error::Silent`] when none comes within [`ANSWER_LIMIT`]; [`Error::Io`].
+    /// [`Error::Silent`] if none arrives within [`ANSWER_LIMIT`]; [`Error::Io`].
     pub fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
         let Some(transport) = &mut self.transport else {
             return Err(Error::io("receive", io::ErrorKind::NotConnected.into()));

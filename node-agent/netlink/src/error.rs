@@ -1,4 +1,4 @@
-//! Failures of the socket itself. An error number of the kernel is left to the caller.
+//! Failures of the socket itself. Error numbers in the kernel's answers are left to the caller.
 
 use std::io;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use netlink_packet_core::DecodeError;
 
-/// The socket failed, or what it delivered is not to be relied on: what was asked may have been done or not.
+/// The socket failed, or its answers are unreliable: the request may or may not have been executed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed. The next send opens another socket.
     #[error("cannot {action}: {source}")]
     Io {
-        /// Which step failed.
+        /// The step that failed.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system call.
         source: Arc<io::Error>,
     },
     /// The kernel did not answer in time. The next send opens another socket.
@@ -23,12 +23,12 @@ pub enum Error {
     Silent(Duration),
     /// Answers were lost because the receive buffer was full.
     #[error(
-        "the kernel's answer was lost (receive buffer full), so whether it was done is not known until it is read \
-         again"
+        "the kernel's answer was lost (receive buffer full); whether the change was made is unknown until the state \
+         is read again"
     )]
     AnswerLost,
-    /// The kernel sent something that cannot be read.
-    #[error("cannot read the kernel's answer: {0}")]
+    /// The kernel's answer cannot be decoded.
+    #[error("cannot decode the kernel's answer: {0}")]
     Decode(Arc<DecodeError>),
 }
 

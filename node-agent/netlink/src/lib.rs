@@ -1,16 +1,16 @@
-//! Blocking netlink for programs that write much and want an answer to everything.
+//! Blocking netlink for programs that write much and need an answer to every request.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! | --- | --- |
 //! | [`attribute`] | writes and reads attributes; a length that does not fit is an error, not a panic |
 //! | [`message`] | headers; the messages of a datagram |
 //! | [`Channel`] (feature `socket`) | sends datagrams, receives answers within a time limit, opens another socket after a failure |
-//! | `testing` (feature `testing`) | a transport that loses, cuts and delays what a kernel for tests answers |
+//! | `testing` (feature `testing`) | a transport that loses, truncates and delays the answers of a fake kernel |
 //!
-//! The crate knows no subsystem of the kernel; `ipvs-rs` and `ipset-rs` are built on it.
+//! The crate is independent of kernel subsystems; `ipvs-rs` and `ipset-rs` are built on it.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-// Outside of tests: bytes come from anybody.
+// Outside of tests, because the input is not trusted.
 #![cfg_attr(
     not(test),
     deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)

@@ -1,4 +1,4 @@
-//! Netlink framing: one datagram carries many messages, each with a header of its own.
+//! Netlink framing: one datagram contains many messages, each with its own header.
 
 use netlink_packet_core::{
     DecodeError, Emitable, NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
@@ -8,31 +8,31 @@ use netlink_packet_core::{
 /// `sizeof(struct nlmsghdr)`.
 pub const HEADER_BYTES: usize = 16;
 
-/// What the header of a message says besides its length.
+/// The header of a message, without its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The message type.
     pub message_type: u16,
-    /// Flags beside `NLM_F_REQUEST` and `NLM_F_ACK`.
+    /// Flags other than `NLM_F_REQUEST` and `NLM_F_ACK`.
     pub flags: u16,
-    /// Sequence number; answers carry it.
+    /// Sequence number, which the answers repeat.
     pub sequence: u32,
-    /// Whether the kernel answers a success, too (`NLM_F_ACK`). Errors are always answered.
+    /// Whether the kernel also acknowledges success (`NLM_F_ACK`). Errors are always reported.
     pub acknowledge: bool,
 }
 
 impl Header {
-    /// Appends a message with this header to `buffer`; nothing is appended when `payload` fails.
+    /// Appends a message with this header to `buffer`. If `payload` fails, the buffer is unchanged.
     ///
     /// # Errors
-    /// That of `payload`.
+    /// The error of `payload`.
     pub fn put<E>(
         self,
         buffer: &mut Vec<u8>,
         payload: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<(), E> {
         let start = buffer.len();
-        // Attributes are padded to a multiple of four, counted from the beginning of the buffer.
+        // Attributes are padded to a multiple of four bytes, counted from the start of the buffer.
         if !start.is_multiple_of(4) {
             let mut message = Vec::new();
             self.put(&mut message, payload)?;
@@ -56,16 +56,16 @@ impl Header {
     }
 }
 
-/// One message out of a datagram.
+/// One message of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawMessage<'a> {
     /// Its netlink header.
     pub header: NetlinkHeader,
-    /// What follows the netlink header.
+    /// The bytes after the netlink header.
     pub payload: &'a [u8],
 }
 
-/// Walks over the messages of a datagram; stops after the first broken one.
+/// Iterates over the messages of a datagram, and stops after the first malformed one.
 pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, DecodeError>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
@@ -85,8 +85,8 @@ pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<RawMessage<'_>, 
     })
 }
 
-/// The error number if `message` is an acknowledgement or the end of a dump: 0 for success, else a
-/// positive number (`errno`, or one of the subsystem's own). `None` if it is neither.
+/// The error number if `message` is an acknowledgement or the end of a dump: 0 for success, otherwise a positive
+/// number (`errno`, or a number of the subsystem). `None` for other messages.
 #[must_use]
 pub fn error_code(message: &RawMessage<'_>) -> Option<i32> {
     let code = || {
@@ -100,5 +100,5 @@ pub fn error_code(message: &RawMessage<'_>) -> Option<i32> {
     }
 }
 
-/// Stands for an error message too short to hold a number.
+/// Returned for an error message that is too short to contain a number.
 const EBADMSG: i32 = 74;

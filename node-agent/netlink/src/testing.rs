@@ -1,14 +1,14 @@
-//! A transport for tests that fails in the ways in which the kernel can, below the codec: a [`Kernel`] reads the bytes
-//! that are sent and answers with bytes. What the transport does about a fault is what Linux does:
+//! A transport for tests that fails in the same ways as the kernel, below the codec: a [`Kernel`] reads the bytes
+//! that are sent and answers with bytes. The transport handles a fault like Linux:
 //!
-//! - an answer that finds no room is dropped, and the next receive call fails with `ENOBUFS`, before what was queued
-//!   earlier can be read;
-//! - a list goes on only as it is read, and while it does no other begins on that socket (`EBUSY`).
+//! - an answer that does not fit into the buffer is dropped, and the next receive call fails with `ENOBUFS`, before
+//!   earlier queued answers can be read;
+//! - a list continues only as it is read, and until it ends, no other list starts on that socket (`EBUSY`).
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
-    reason = "a test is to fail"
+    reason = "test code may panic"
 )]
 
 use std::collections::VecDeque;
@@ -26,77 +26,77 @@ const MULTI: u16 = 2;
 
 /// A signal interrupted a call.
 const EINTR: i32 = 4;
-/// Nothing came in time.
+/// Nothing arrived in time.
 const EAGAIN: i32 = 11;
 /// Another list is being read.
 const EBUSY: i32 = 16;
-/// There was no room.
+/// The buffer was full.
 pub const ENOBUFS: i32 = 105;
 
-/// What goes wrong with one send and with what it is answered.
+/// The fault of one send and its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// Signals interrupt the send call and every receive call, each this many times.
+    /// Signals interrupt the send call and every receive call this many times each.
     Interrupted(usize),
-    /// The send call finds no memory (`ENOBUFS`); nothing is done.
+    /// The send call fails for lack of memory (`ENOBUFS`), and nothing is executed.
     NoMemory,
-    /// Everything is done, and the answers behind this many datagrams are lost.
+    /// Everything is executed, but the answers after this many datagrams are lost.
     AnswersLost(usize),
     /// A list changes while it is read.
     ListChanged,
-    /// A list leaves out its datagram behind this many, and the kernel does not say so.
+    /// The datagram after this many is missing from a list, without any indication from the kernel.
     LeftOut(usize),
-    /// The kernel falls silent behind this many datagrams.
+    /// The kernel stops answering after this many datagrams.
     Silent(usize),
-    /// The datagram behind this many is cut in the middle of a message.
+    /// The datagram after this many is truncated in the middle of a message.
     Cut(usize),
     /// The subsystem was unloaded and loaded again before the send ([`Kernel::reload`]).
     Reloaded,
 }
 
-/// What answers.
+/// The fake kernel.
 pub trait Kernel: Send + 'static {
-    /// Does what one message asks for.
+    /// Executes one message.
     fn handle(&mut self, message: &RawMessage<'_>, answers: &mut Answers);
 
-    /// Is loaded again, and has lost what it held.
+    /// Unloads and loads the subsystem, which loses its state.
     fn reload(&mut self) {}
 }
 
-/// Answers of one socket on their way.
+/// The pending answers of one socket.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Datagrams that can be read.
+    /// Datagrams that can be received.
     queue: VecDeque<Vec<u8>>,
-    /// What is left of the list that is being read.
+    /// The remaining datagrams of the current list.
     list: VecDeque<Vec<u8>>,
     list_changed: bool,
     left_out: Option<usize>,
 }
 
 impl Answers {
-    /// Answers with a datagram.
+    /// Queues a datagram as an answer.
     pub fn push(&mut self, datagram: Vec<u8>) {
         self.queue.push_back(datagram);
     }
 
-    /// Acknowledges a message: 0 is success, and an error number goes before `rest`, what the kernel adds of the
-    /// request.
+    /// Acknowledges a message: 0 for success, otherwise an error number, followed by `rest`, the part of the request
+    /// that the kernel returns.
     pub fn acknowledge(&mut self, sequence: u32, errno: i32, rest: &[u8]) {
         let mut payload = errno.saturating_neg().to_ne_bytes().to_vec();
         payload.extend_from_slice(rest);
         self.push(message(NLMSG_ERROR, 0, sequence, &payload));
     }
 
-    /// Whether a list is being read, while which the kernel begins no other.
+    /// Whether a list is being read. Until it ends, the kernel starts no other.
     #[must_use]
     pub fn is_listing(&self) -> bool {
         !self.list.is_empty()
     }
 
-    /// Begins a list of these datagrams of whole messages, or refuses it (`EBUSY`) while another is read.
+    /// Starts a list of these datagrams of whole messages, or refuses it (`EBUSY`) while another one is being read.
     pub fn list(&mut self, sequence: u32, datagrams: impl IntoIterator<Item = Vec<u8>>) {
         if self.is_listing() {
             return self.acknowledge(sequence, EBUSY, &[]);
@@ -125,20 +125,20 @@ impl Answers {
     }
 }
 
-/// A kernel that channels can be opened to, with the faults that are to come.
+/// A fake kernel to which channels can be opened, with upcoming faults.
 #[derive(Debug)]
 pub struct Faulty<K> {
     shared: Arc<Mutex<Shared<K>>>,
 }
 
-/// A kernel and what goes wrong with it.
+/// The state shared by all channels.
 #[derive(Debug, Default)]
 pub struct Shared<K> {
-    /// What answers.
+    /// The fake kernel.
     pub kernel: K,
-    /// Faults of the sends to come.
+    /// The faults of the next sends.
     pub faults: VecDeque<Fault>,
-    /// How many sockets were opened.
+    /// The number of sockets opened.
     pub opened: usize,
 }
 
@@ -157,12 +157,14 @@ impl<K: Default> Default for Faulty<K> {
 }
 
 impl<K: Kernel> Faulty<K> {
-    /// The kernel.
+    /// The shared state.
     pub fn lock(&self) -> MutexGuard<'_, Shared<K>> {
-        self.shared.lock().expect("no test panics while it looks")
+        self.shared
+            .lock()
+            .expect("no test panics while it holds the lock")
     }
 
-    /// A channel to it.
+    /// A channel to the kernel.
     #[must_use]
     pub fn channel(&self) -> Channel {
         let faulty = self.clone();
@@ -177,7 +179,7 @@ impl<K: Kernel> Faulty<K> {
             };
             Ok(Box::new(transport) as Box<dyn Transport>)
         };
-        Channel::over(Box::new(opener)).expect("it always opens")
+        Channel::over(Box::new(opener)).expect("the opener never fails")
     }
 }
 
@@ -185,14 +187,14 @@ struct FakeTransport<K> {
     faulty: Faulty<K>,
     answers: Answers,
     fault: Fault,
-    /// How often the call that is being tried was interrupted.
+    /// How often the current call was interrupted.
     interruptions: usize,
-    /// How many datagrams were read since the last send.
+    /// The number of datagrams received since the last send.
     read: usize,
 }
 
 impl<K: Kernel> FakeTransport<K> {
-    /// Fails as often as a fault says before the next call comes through.
+    /// Fails as many times as the fault specifies before the next call succeeds.
     fn interrupt(&mut self, fault: Fault) -> io::Result<()> {
         match fault {
             Fault::Interrupted(times) if self.interruptions < times => {
@@ -216,7 +218,7 @@ impl<K: Kernel> Transport for FakeTransport<K> {
             .faulty
             .shared
             .lock()
-            .expect("no test panics while it looks");
+            .expect("no test panics while it holds the lock");
         shared.faults.pop_front();
         self.read = 0;
         match self.fault {
@@ -233,7 +235,7 @@ impl<K: Kernel> Transport for FakeTransport<K> {
             _ => None,
         };
         for message in messages(datagram) {
-            let message = message.expect("messages are whole");
+            let message = message.expect("messages are well-formed");
             shared.kernel.handle(&message, &mut self.answers);
         }
         Ok(datagram.len())
@@ -266,10 +268,10 @@ impl<K: Kernel> Transport for FakeTransport<K> {
     }
 }
 
-/// A message with these bytes behind its header.
+/// A message with this payload.
 #[must_use]
 pub fn message(kind: u16, flags: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(16 + payload.len()).expect("a short one");
+    let length = u32::try_from(16 + payload.len()).expect("a short message");
     let mut bytes = length.to_ne_bytes().to_vec();
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(&flags.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Messages and attributes are read as they were written, and no bytes make their readers panic.
+//! Messages and attributes are read as they were written, and no input makes the readers panic.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use netlink_blocking::attribute::{self, EncodeError};
@@ -56,7 +56,7 @@ proptest! {
         }
     }
 
-    /// A message that cannot be written leaves those before it as they were.
+    /// A message that cannot be encoded leaves the messages before it unchanged.
     #[test]
     fn what_is_too_long_is_an_error_and_leaves_nothing_behind(
         before in vec(any::<u8>(), 0..9),

@@ -1,12 +1,12 @@
-//! Removing everything of ours.
+//! Removes everything that Portolan owns.
 
 use std::sync::Arc;
 
 use crate::rules::cleanup_text;
 use crate::{IpvsOp, LinkOp, Observed, Op, Owned, RulesOp, SetOp};
 
-/// Operations that remove all that is ours, in an order the kernel accepts: rules before the sets
-/// they use. Policy rules go first, so that packets stop arriving before anything else changes.
+/// The operations that remove everything that Portolan owns, in an order that the kernel accepts: rules before the
+/// sets they use. Policy rules are removed first, so that packets stop arriving before anything else changes.
 pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>> {
     let device: Arc<str> = device.into();
     let policy = observed.policy.iter();
@@ -36,8 +36,8 @@ pub fn cleanup(observed: &Observed, owned: &Owned, device: &str) -> Vec<Vec<Op>>
         .map(|set| Op::Set(SetOp::Destroy { set: *set }));
     let leftovers = observed.leftover_sets.iter();
     let leftovers = leftovers.map(|name| Op::Set(SetOp::DestroyLeftover { name }));
-    // A device that is there but down stays. The name may be anybody's, ours is down only between its
-    // creation and the next operation, and down it answers nothing.
+    // A device that exists but is down stays. It may belong to another program with the same device name. Portolan's
+    // device is down only between its creation and the next operation, and a device that is down answers no packets.
     let link = observed.device_up.then(|| {
         Op::Link(LinkOp::RemoveDevice {
             device: device.clone(),

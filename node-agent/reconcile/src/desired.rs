@@ -1,4 +1,4 @@
-//! From a plan to what the kernel should hold.
+//! Computes the desired kernel state from a plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,33 +11,34 @@ use portolan_plan::{
     Outsiders, Policy, Protocol, ServiceId, Settings,
 };
 
-use crate::drain::{self, DrainDeadlines};
+use crate::deadlines::{DrainDeadlines, drains};
 use crate::entries::Entries;
 use crate::host::{HostNetwork, Ipv6Off};
 use crate::route::{self, PolicyRule, Route};
 use crate::rules::Rules;
+use crate::set::DesiredSet;
 use crate::{
     RealServers, SetEntry, SetId, SetRole, Timeouts, VirtualServer, VirtualServerKey, flags,
 };
 use crate::{node_ports, sysctls};
 
-/// What the kernel should hold for one plan.
+/// The desired kernel state for one plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
-    /// The node's name; it decides where each backend stands in its virtual server.
+    /// The node's name. It determines the order of backends in each virtual server.
     pub node: Arc<str>,
-    /// Our device.
+    /// The name of Portolan's device.
     pub device: Arc<str>,
     /// Virtual servers with their real servers.
     pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
-    /// Virtual servers that are written first.
+    /// Virtual servers that are programmed first.
     pub boot_critical: BTreeSet<VirtualServerKey>,
-    /// Virtual servers of Services that have no endpoint now. They take no new connections; one that
-    /// is in the kernel stays until the connections ended that it has.
+    /// Virtual servers of Services that currently have no endpoint. They take no new connections. One that exists in
+    /// the kernel stays until its connections have ended.
     pub resting: BTreeSet<VirtualServerKey>,
     /// How long real servers may keep connections after their endpoints left the cluster.
     pub deadlines: DrainDeadlines,
-    /// Every one of our sets.
+    /// All of Portolan's sets.
     pub sets: BTreeMap<SetId, DesiredSet>,
     /// Routes.
     pub routes: BTreeSet<Route>,
@@ -47,40 +48,32 @@ pub struct Desired {
     pub rules: Vec<Rules>,
     /// Kernel settings.
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
-    /// Timeouts of connections; 0 leaves what the kernel has.
+    /// The timeouts of IPVS connections; 0 keeps the kernel's value.
     pub timeouts: Timeouts,
     /// Health check ports.
     pub health_ports: Vec<HealthPort>,
     /// The ranges of cluster IPs.
     pub service_ranges: Vec<IpNet>,
-    /// Entries of sets for which several Services may ask, and how many do: this node's endpoints as
-    /// they reach themselves, health check ports, and addresses of frontends.
+    /// Set entries that several Services may need, with the number of Services that do: this node's endpoints that
+    /// connect to themselves (hairpin), health check ports, and addresses of frontends.
     pub common: BTreeMap<SetEntry, u32>,
-    /// Places that more than one Service has, which no planner gives away: an external address may
-    /// be one of this node's that the cluster does not know of, and meet a node port there.
+    /// Frontends that more than one Service claims. The planner cannot resolve these: an external address may be one
+    /// of this node's that the cluster does not know, and collide there with a node port.
     pub contested: BTreeSet<VirtualServerKey>,
-    /// The node ports.
+    /// The node ports of all Services.
     pub node_ports: BTreeSet<(Protocol, u16)>,
-    /// Ranges in which nothing is ours.
+    /// Ranges in which all virtual servers belong to other programs.
     pub excluded: Vec<IpNet>,
-    /// Why Services are not served at their IPv6 addresses though the plan gives the node IPv6 addresses or
-    /// pods: one of the two is wrong. On a node that has none by its plan either, nothing is.
+    /// Why Services are not served at their IPv6 addresses although the plan gives the node IPv6 addresses or pod
+    /// ranges. Plan and node contradict each other, so one of them is wrong. `None` if the plan gives the node no
+    /// IPv6 either.
     pub lacks_ipv6: Option<Ipv6Off>,
-    /// Families in which the plan has nothing and nobody reaches the node. Rules of ours that are there are
-    /// kept right, and where there are none, none are loaded.
+    /// Families in which the plan has no frontends and the node is not reachable. Existing rules are kept correct,
+    /// but no rules are loaded if there are none.
     pub idle: BTreeSet<Family>,
 }
 
-/// A set as it should be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DesiredSet {
-    /// How many entries it has to hold at least.
-    pub max_elements: u32,
-    /// Its entries.
-    pub entries: BTreeSet<SetEntry>,
-}
-
-/// A health check port and the Service it speaks for.
+/// A health check port and its Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HealthPort {
     /// The port.
@@ -90,8 +83,7 @@ pub struct HealthPort {
 }
 
 impl Desired {
-    /// What the kernel should hold for this plan on a node with this network; `None` while the
-    /// plan does not say what the node is.
+    /// The desired kernel state for this plan on a node with this network; `None` if the plan has no node entry.
     pub fn new(plan: &NodePlan, host: &HostNetwork) -> Option<Self> {
         let node = plan.node()?;
         let mut builder = Builder::new(node, host);
@@ -103,7 +95,7 @@ impl Desired {
             for endpoint in &local.endpoints {
                 let (address, protocol, port) =
                     (endpoint.address, endpoint.protocol, endpoint.port);
-                if !host.knows(Family::of(address)) {
+                if !host.supports(Family::of(address)) {
                     continue;
                 }
                 let entry = SetEntry::AddressPortSource {
@@ -138,19 +130,19 @@ struct Builder<'a> {
     node: &'a NodeEntry,
     desired: Desired,
     sets: Entries,
-    /// Where node ports answer.
+    /// The node addresses that serve node ports.
     node_ports: BTreeSet<IpAddr>,
-    /// Addresses of the Service at hand.
+    /// The addresses of the current Service.
     addresses: BTreeSet<IpAddr>,
-    /// Whether some Service would answer in a family that the node does not have.
+    /// Whether a Service was left out in a family that the node does not have.
     left_out: bool,
-    /// Where some Service answers, or would if it had endpoints.
+    /// The frontends of all Services, with or without endpoints.
     places: BTreeSet<VirtualServerKey>,
-    /// Where some Service has a node port.
+    /// The node port frontends of all Services.
     node_port_places: BTreeSet<VirtualServerKey>,
 }
 
-/// One address of a frontend, with what serves it.
+/// One address and port of a frontend, with its Service.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     key: VirtualServerKey,
@@ -161,7 +153,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// What serves it.
+    /// The list that serves the frontend.
     fn list(&self) -> Option<&ListUse> {
         match self.kind {
             FrontendKind::ClusterIp => Some(&self.port.internal),
@@ -212,8 +204,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Node ports come first on the node's own addresses (S-31). Only the node knows all of those, so the planner does
-    /// not decide it.
+    /// Node ports take precedence on the node's own addresses (S-31). Only the node knows all of its addresses, so
+    /// the planner cannot decide this.
     fn claim_node_ports(&mut self, plan: &NodePlan) {
         let ports = plan.heads().flat_map(|(_, head)| &head.ports);
         for port in ports {
@@ -226,7 +218,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A node port answers only in families in which the Service has a cluster IP.
+    /// The frontends of a node port, only in families in which the Service has a cluster IP.
     fn expanded(&self, port: &HeadPort, number: u16) -> Vec<VirtualServerKey> {
         let own = self.node_ports.iter().copied();
         let own = own.filter(|address| port.has_family(Family::of(*address)));
@@ -238,7 +230,7 @@ impl<'a> Builder<'a> {
         own.map(key).collect()
     }
 
-    /// Whether a node port has the place of another kind of frontend, unless it is that of the same port.
+    /// Whether a node port of another Service port takes precedence at this address and port.
     fn is_of_node_port(&self, key: VirtualServerKey, port: &HeadPort) -> bool {
         let is_same = |frontend: &Frontend| {
             (frontend.kind, frontend.port) == (FrontendKind::NodePort, key.port)
@@ -294,7 +286,7 @@ impl<'a> Builder<'a> {
         if excluded.any(|range| range.contains(&address)) {
             return;
         }
-        if !self.host.knows(family) {
+        if !self.host.supports(family) {
             self.left_out = true;
             return;
         }
@@ -304,7 +296,7 @@ impl<'a> Builder<'a> {
         if place.kind != FrontendKind::NodePort {
             self.addresses.insert(address);
         }
-        // Whoever is kept out must not learn whether there are endpoints (S-93).
+        // A client that is kept out must not learn whether there are endpoints (S-93).
         if place.kind == FrontendKind::LoadBalancer {
             let inside = self.let_in(address);
             let sources = &place.port.source_ranges;
@@ -312,11 +304,11 @@ impl<'a> Builder<'a> {
         }
         let backends = plan.backends(place.service, place.port, list, family);
         let real_servers = backends.map_or_else(RealServers::new, |list| list.clone().into());
-        if drain::drains(place.key.protocol) {
+        if drains(place.key.protocol) {
             self.drain(place, real_servers.is_empty());
         }
-        // Rules refuse what has no endpoint. An empty virtual server would do it worse: to the node itself it
-        // answers UDP with "not permitted", and TCP over IPv6 only after a retransmission (S-21).
+        // Rules reject connections to frontends without endpoints. An empty virtual server would be worse: for UDP it
+        // answers the node itself with "not permitted", and for TCP over IPv6 only after a retransmission (S-21).
         if real_servers.is_empty() {
             self.sets.frontend(SetRole::Refuse, place.key);
             return;
@@ -339,14 +331,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Who may connect to a balancer's address whatever its source ranges are: if it is a cluster IP too, which its
-    /// range tells, the node and its pods.
+    /// The ranges that may connect to a load balancer's address regardless of its source ranges: the node and its
+    /// pods, if the address is also a cluster IP, that is, if it is in a service range.
     fn let_in(&self, address: IpAddr) -> Vec<IpNet> {
         let mut ranges = self.desired.service_ranges.iter();
         if !ranges.any(|range| range.contains(&address)) {
             return Vec::new();
         }
-        // The route of the range gives the node's own connections one of these as their source.
+        // The route to the service range selects one of these as the source address of the node's own connections.
         let own = self.node.addresses.iter().copied().map(IpNet::from);
         let pods = match &self.settings.local_detection {
             LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
@@ -378,16 +370,19 @@ impl<'a> Builder<'a> {
             self.sets.settle(*key);
         }
         let rules = |family| {
-            let tells_pods = self.sets.tells_pods(family, &self.settings.local_detection);
-            Rules::new(family, self.settings, tells_pods)
+            let recognises_pods = self
+                .sets
+                .recognises_pods(family, &self.settings.local_detection);
+            Rules::new(family, self.settings, recognises_pods)
         };
-        // A kernel without IPv6 may be unable to load rules that would have nothing to do.
+        // A kernel without IPv6 may be unable to load rules, and they would have no effect.
         let matters = |family: &Family| {
-            host.knows(*family) && (self.sets.answers(*family) || host.speaks(*family))
+            host.supports(*family) && (self.sets.answers(*family) || host.has_address_in(*family))
         };
         let families = Family::BOTH.into_iter().filter(matters);
         self.desired.rules = families.map(rules).collect();
-        let idle = |family: &Family| !self.sets.answers(*family) && !host.is_reached_over(*family);
+        let idle =
+            |family: &Family| !self.sets.answers(*family) && !host.is_reachable_over(*family);
         self.desired.idle = Family::BOTH.into_iter().filter(idle).collect();
         let off = host.machine.ipv6_off;
         self.desired.lacks_ipv6 = off.filter(|_| self.left_out && has_ipv6(node));
@@ -400,7 +395,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether a plan says that its node, or pods there, have IPv6.
+/// Whether the plan gives the node IPv6 addresses or pod ranges.
 fn has_ipv6(node: &NodeEntry) -> bool {
     let addresses = node.addresses.iter().copied();
     let mut all = addresses.chain(node.pod_cidrs.iter().map(IpNet::addr));

@@ -1,16 +1,13 @@
-//! From what is to what should be: operations in phases whose order keeps traffic flowing.
+//! Computes the operations from the observed to the desired state, in phases whose order keeps traffic flowing.
 //!
-//! Additions go before removals, and each thing before what leads traffic to it: sets that
-//! masquerade or guard, rules, virtual servers with all their backends, `FRONTEND`, what refuses, routes and policy
-//! rules. Removals follow in reverse, and last the changes of schedulers. A virtual server with endpoints is
-//! never empty in between (S-186).
+//! Additions come before removals, and each object before the one that routes traffic to it: sets that masquerade or
+//! guard, rules, virtual servers with all their backends, `FRONTEND`, `REFUSE` and `RANGES`, routes and policy rules.
+//! Removals follow in reverse order, and scheduler changes come last. A virtual server with endpoints is never empty
+//! in between (S-186).
 
 mod servers;
 
-use std::collections::BTreeMap;
-
-use portolan_plan::Family;
-
+use crate::phase::{Batch, Phase};
 use crate::route::Route;
 use crate::rules::{ObservedRules, restore_text};
 use crate::{
@@ -18,122 +15,8 @@ use crate::{
     SetRole, SysctlOp, sysctls,
 };
 
-/// A step of a batch. Operations of one phase do not depend on each other's order but for real
-/// servers, which follow their virtual server, and for scheduler changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    /// Entries of `HOLD` that a pass before left behind: their clients wait for no reason.
-    Release,
-    /// Kernel settings, the device, schedulers.
-    Ground,
-    /// Sets that should exist.
-    CreateSets,
-    /// Entries of `ALLOW`: before what they are exceptions of.
-    Admit,
-    /// Entries that masquerade, and that keep clients out.
-    Guard,
-    /// Cluster IPs that nothing leads to yet, while there is no policy rule: they need no rules, whose
-    /// tools take a while to start.
-    Hidden,
-    /// Rules.
-    Rules,
-    /// Virtual servers that the cluster needs to come up, with their real servers.
-    BootCritical,
-    /// All other virtual servers with their real servers.
-    Servers,
-    /// Entries of `FRONTEND`: these answer.
-    Answer,
-    /// Entries of `REFUSE` and `RANGES`.
-    Refuse,
-    /// Routes.
-    Route,
-    /// Policy rules: packets arrive.
-    Lead,
-    /// Policy rules that go.
-    Unlead,
-    /// Routes that go.
-    Unroute,
-    /// Entries of `REFUSE` and `RANGES` that go.
-    Unrefuse,
-    /// Entries of `FRONTEND` that go.
-    Unanswer,
-    /// Real servers that take no new connections any more.
-    Drain,
-    /// Real and virtual servers that go.
-    RemoveServers,
-    /// Entries that masquerade, and that keep clients out, that go.
-    Unguard,
-    /// Entries of `ALLOW` that go.
-    Unadmit,
-    /// Sets of ours that no rule uses any more.
-    DestroySets,
-    /// Scheduler changes, in order: hold, edit, release for one virtual server after the other. Last,
-    /// because each takes a while and nothing else has to wait for it.
-    Reschedule,
-}
-
-impl Phase {
-    /// Its name in traces.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Release => "release",
-            Self::Ground => "ground",
-            Self::CreateSets => "create sets",
-            Self::Admit => "admit",
-            Self::Guard => "guard",
-            Self::Hidden => "hidden servers",
-            Self::Rules => "rules",
-            Self::BootCritical => "boot-critical servers",
-            Self::Servers => "servers",
-            Self::Answer => "answer",
-            Self::Refuse => "refuse",
-            Self::Route => "route",
-            Self::Lead => "policy rules",
-            Self::Unlead => "remove policy rules",
-            Self::Unroute => "unroute",
-            Self::Unrefuse => "unrefuse",
-            Self::Unanswer => "unanswer",
-            Self::Drain => "drain",
-            Self::RemoveServers => "remove servers",
-            Self::Unguard => "unguard",
-            Self::Unadmit => "unadmit",
-            Self::DestroySets => "destroy sets",
-            Self::Reschedule => "reschedule",
-        }
-    }
-
-    /// Whether something is taken away that is there.
-    pub fn takes_away(self) -> bool {
-        match self {
-            Self::Release
-            | Self::Ground
-            | Self::CreateSets
-            | Self::Admit
-            | Self::Guard
-            | Self::Hidden
-            | Self::Rules
-            | Self::BootCritical
-            | Self::Servers
-            | Self::Answer
-            | Self::Refuse
-            | Self::Route
-            | Self::Lead
-            | Self::Reschedule => false,
-            Self::Unlead
-            | Self::Unroute
-            | Self::Unrefuse
-            | Self::Unanswer
-            | Self::Drain
-            | Self::RemoveServers
-            | Self::Unguard
-            | Self::Unadmit
-            | Self::DestroySets => true,
-        }
-    }
-}
-
-/// The operations that lead from `observed` to `desired`, touching nothing that is not `owned`.
-/// Phases without operations are left out; equal states give none at all.
+/// The operations that lead from `observed` to `desired`. They change only `owned` objects. Phases without operations
+/// are left out; equal states give no phases.
 pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase, Vec<Op>)> {
     let mut batch = Batch::default();
     ground(&mut batch, observed, desired);
@@ -142,22 +25,6 @@ pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase
     servers::servers(&mut batch, observed, desired, owned);
     routes(&mut batch, observed, desired);
     batch.phases.into_iter().collect()
-}
-
-#[derive(Default)]
-pub(crate) struct Batch {
-    phases: BTreeMap<Phase, Vec<Op>>,
-}
-
-impl Batch {
-    pub(crate) fn push(&mut self, phase: Phase, op: Op) {
-        self.phases.entry(phase).or_default().push(op);
-    }
-
-    fn loads_rules(&self, of: Family) -> bool {
-        let mut rules = self.phases.get(&Phase::Rules).into_iter().flatten();
-        rules.any(|op| op.rules().is_some_and(|op| op.family == of))
-    }
 }
 
 fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
@@ -197,7 +64,7 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 );
                 entries(batch, *set, wanted, &ObservedSet::default());
             }
-            // Rules cannot use it as it is, so it goes before they are loaded.
+            // Rules cannot use a set of another type, so it is replaced before they are loaded.
             Some(found) if found.kind != Some(set.role.kind()) => {
                 let max_elements = wanted.max_elements;
                 batch.push(
@@ -210,7 +77,7 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                 );
                 entries(batch, *set, wanted, &ObservedSet::default());
             }
-            Some(found) if too_small(found, wanted) || forgets_otherwise(*set, found) => {
+            Some(found) if too_small(found, wanted) || has_other_timeout(*set, found) => {
                 let (add, _) = phases(set.role);
                 let entries = wanted.entries.iter().copied().collect();
                 let max_elements = wanted.max_elements;
@@ -231,14 +98,15 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     }
 }
 
-/// Additions come before removals, so a set must hold both for a moment.
+/// Additions come before removals, so a set must temporarily hold both.
 fn too_small(found: &ObservedSet, wanted: &DesiredSet) -> bool {
     let together = found.entries.union(&wanted.entries).count();
     u32::try_from(together).map_or(true, |together| together > found.max_elements)
 }
 
-/// A set whose entries live longer or shorter than they should: made by an older agent, or by hand.
-fn forgets_otherwise(set: SetId, found: &ObservedSet) -> bool {
+/// Whether the timeout of a set's entries differs from the desired one, because an older agent or a person created
+/// the set.
+fn has_other_timeout(set: SetId, found: &ObservedSet) -> bool {
     found.timeout_seconds != set.role.timeout_seconds()
 }
 
@@ -291,7 +159,7 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     }
 }
 
-/// A route comes before the policy rules that lead to it, and goes after them.
+/// A route is added before the policy rules that use it, and removed after them.
 fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let device = || desired.device.clone();
     for route in desired.routes.difference(&observed.routes) {

@@ -1,4 +1,4 @@
-//! What the kernel would be given, as people and other tools read it.
+//! The desired kernel state as a document for people and other tools.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,11 +18,11 @@ pub struct DesiredDocument {
     pub virtual_servers: Vec<VirtualServerDocument>,
     /// Sets by name.
     pub sets: BTreeMap<String, SetDocument>,
-    /// Routes as `ip route add` takes them; those of IPv6 as `ip -6 route add` does.
+    /// Routes as arguments of `ip route add`, or of `ip -6 route add` for IPv6.
     pub routes: Vec<String>,
-    /// For each family, policy rules as `ip rule add` takes them.
+    /// Policy rules of each family, as arguments of `ip rule add`.
     pub policy_rules: BTreeMap<String, Vec<String>>,
-    /// For each family, text for `iptables-restore --noflush` on a node that has none of it.
+    /// The rules of each family, as text for `iptables-restore --noflush` on a node without them.
     pub rules: BTreeMap<String, String>,
     /// Health check ports.
     pub health_ports: Vec<HealthPortDocument>,

@@ -1,60 +1,37 @@
-//! Real servers that nobody wants any more and that still have connections (section K).
+//! Connection draining: real servers that the plan does not contain any more but that still have connections (section
+//! K).
 //!
-//! They get weight 0, so that they take no new connections, and go when the last one ended. Which
-//! ones drain is never remembered: it is what the kernel holds and the plan does not, so a restart
-//! finds them again (S-118) and one that comes back just gets its weight (S-117). Remembered is only
-//! since when the cluster has no such endpoint any more.
+//! They get weight 0, so that they take no new connections, and are removed when the last connection has ended. The
+//! set of draining real servers is not stored: it is the difference between the kernel and the plan. A restart
+//! therefore finds them again (S-118), and a backend that comes back just gets its weight (S-117). Only the time
+//! since an endpoint left the cluster is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use portolan_plan::Protocol;
-
+use crate::deadlines::drains;
 use crate::{Desired, IpvsOp, Observed, Op, Owned, RealServerKey, VirtualServerKey};
 
-/// What drains, by virtual server.
+/// The draining real servers, by virtual server.
 pub type Draining = BTreeMap<VirtualServerKey, DrainingServer>;
 
-/// A virtual server with real servers that drain.
+/// A virtual server with draining real servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainingServer {
-    /// They have weight 0.
+    /// The draining real servers, which have weight 0.
     pub backends: BTreeSet<RealServerKey>,
     /// How long they may stay after their endpoints left the cluster.
     pub deadline: Duration,
-    /// Whether it is there for them alone and goes with the last one.
+    /// Whether the virtual server exists only for them and is removed with the last one.
     pub rests: bool,
 }
 
-/// How many connections real servers have, established and ending.
+/// The connection counts of real servers: active and inactive connections.
 pub type Connections = BTreeMap<VirtualServerKey, BTreeMap<RealServerKey, u64>>;
 
-/// How long a real server may keep its connections once its endpoint left the cluster. While the
-/// endpoint is there, for however long it is not wanted here, its connections are healthy.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DrainDeadlines {
-    /// For all that are not named.
-    pub default: Duration,
-    /// For virtual servers whose Service has its own.
-    pub of: BTreeMap<VirtualServerKey, Duration>,
-}
-
-impl DrainDeadlines {
-    /// The deadline of a virtual server's real servers.
-    pub fn of(&self, server: &VirtualServerKey) -> Duration {
-        self.of.get(server).copied().unwrap_or(self.default)
-    }
-}
-
-/// Whether connections of a protocol are let end by themselves. Of the others the kernel forgets
-/// what belongs to a removed real server with the next packet, and its client is served anew (S-116).
-pub(crate) fn drains(protocol: Protocol) -> bool {
-    protocol == Protocol::Tcp
-}
-
-/// What drains: real servers of ours that the kernel holds and the plan does not want, of virtual
-/// servers that are wanted, or whose Service only has no endpoint now.
+/// The draining real servers: owned ones in the kernel that the plan does not contain, of virtual servers that are in
+/// the plan or whose Service only has no endpoint at present.
 pub fn draining(observed: &Observed, desired: &Desired, owned: &Owned) -> Draining {
     let mut draining = Draining::new();
     for (server, held) in &observed.virtual_servers {
@@ -84,16 +61,16 @@ pub fn draining(observed: &Observed, desired: &Desired, owned: &Owned) -> Draini
     draining
 }
 
-/// Since when the cluster has no endpoint any more of what drains here. Times count from one moment, which
-/// the caller chooses.
+/// The times at which the endpoints of draining real servers left the cluster. Times are relative to an origin chosen
+/// by the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departures {
     since: BTreeMap<IpAddr, Duration>,
 }
 
 impl Departures {
-    /// Takes the addresses that no endpoint has, all of them: one that was told before keeps its
-    /// time, one that is not told any more has come back.
+    /// Replaces the set of addresses that belong to no endpoint of the cluster. An address that was already in the
+    /// set keeps its time. An address that is no longer in it has come back.
     pub fn note(&mut self, gone: &BTreeSet<IpAddr>, now: Duration) {
         self.since.retain(|address, _| gone.contains(address));
         for address in gone {
@@ -101,20 +78,20 @@ impl Departures {
         }
     }
 
-    /// Since when the cluster has no endpoint of this address; `None` while it has.
+    /// The time at which the last endpoint with this address left the cluster; `None` if there is one.
     pub fn since(&self, address: IpAddr) -> Option<Duration> {
         self.since.get(&address).copied()
     }
 
-    /// Whether a real server's time is over.
+    /// Whether a real server's deadline has passed.
     fn is_over(&self, backend: &RealServerKey, deadline: Duration, now: Duration) -> bool {
         let since = self.since.get(&backend.address);
         since.is_some_and(|since| now.saturating_sub(*since) >= deadline)
     }
 
-    /// Operations that remove what has drained: without connections (S-113, S-114), or with its
-    /// endpoint gone for longer than its deadline (S-115); and virtual servers that only waited for
-    /// it. `connections` may tell of some virtual servers only: nothing is done about the others.
+    /// The operations that remove drained real servers: those without connections (S-113, S-114), or whose endpoint
+    /// left the cluster longer ago than the deadline (S-115). They also remove virtual servers that existed only for
+    /// them. `connections` may cover only some virtual servers; the others are left alone.
     pub fn finish(
         &self,
         draining: &Draining,
@@ -148,10 +125,12 @@ impl Departures {
 
 #[cfg(test)]
 mod tests {
+    use portolan_plan::Protocol;
+
     use super::*;
 
     #[test]
-    fn connections_of_tcp_are_let_end_and_no_others() {
+    fn only_tcp_connections_drain() {
         let drained = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(drains);
         assert_eq!(drained, [true, false, false], "S-116");
     }

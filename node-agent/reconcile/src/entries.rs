@@ -1,5 +1,5 @@
-//! The sets of a node while they are filled: which entry goes into which set, and how large each
-//! set has to be. All that rules follow of the cluster is in here.
+//! Builds the sets of a node: which entry belongs to which set, and the capacity of each set. Rules depend on the
+//! cluster only through these sets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use portolan_plan::{Family, LocalDetection};
 use crate::host::HostNetwork;
 use crate::{DesiredSet, SetEntry, SetId, SetKind, SetRole, VirtualServerKey};
 
-/// Sets are made for at least this many entries, so that they seldom have to grow.
+/// The minimum capacity of a set, so that sets seldom have to grow.
 const LEAST_ELEMENTS: u32 = 65_536;
 
-/// Every one of our sets, while it is filled.
+/// All of Portolan's sets, under construction.
 #[derive(Debug)]
 pub(crate) struct Entries {
     sets: BTreeMap<SetId, DesiredSet>,
@@ -25,14 +25,14 @@ impl Entries {
         Self { sets }
     }
 
-    /// Puts an entry into the set of its address's family.
+    /// Adds an entry to the set of its address's family.
     pub(crate) fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
         let family = Family::of(address);
         let set = self.sets.entry(SetId { role, family }).or_default();
         set.entries.insert(entry);
     }
 
-    /// A range as entries: the kernel's sets cannot hold a /0, two halves say the same.
+    /// Adds a range. The kernel's sets cannot hold a /0, so it is added as its two halves.
     pub(crate) fn nets(&mut self, role: SetRole, range: IpNet) {
         let range = range.trunc();
         let parts = if range.prefix_len() == 0 {
@@ -45,12 +45,13 @@ impl Entries {
         }
     }
 
-    /// A frontend as it stands in a set.
+    /// Adds a frontend to a set.
     pub(crate) fn frontend(&mut self, role: SetRole, key: VirtualServerKey) {
         self.entry(role, key.address, SetEntry::of(key));
     }
 
-    /// A place at which several Services meet: what one of them serves is not refused for the others.
+    /// Resolves a frontend that several Services claim: if one of them serves it, connections are not rejected for
+    /// the others.
     pub(crate) fn settle(&mut self, key: VirtualServerKey) {
         let family = Family::of(key.address);
         let entry = SetEntry::of(key);
@@ -64,10 +65,11 @@ impl Entries {
         }
     }
 
-    /// Lets only these sources in (S-86). A range of everything is no guard, and sets cannot hold
-    /// it (S-87); a family without a range is closed by the other's (S-88). A node that has the address itself, and
-    /// any other address in the ranges, connects from the address that it connects to (S-90, S-223). `inside` are
-    /// ranges that are let in, too.
+    /// Allows only these sources (S-86).
+    ///
+    /// A range of everything is no restriction, and sets cannot hold it (S-87). If only the other family has ranges,
+    /// the address is closed (S-88). A node that has the address itself, and any other address in the ranges,
+    /// connects from the address to which it connects (S-90, S-223). `inside` are additional allowed ranges.
     pub(crate) fn guard(
         &mut self,
         key: VirtualServerKey,
@@ -105,7 +107,7 @@ impl Entries {
         self.frontend(SetRole::Guarded, key);
     }
 
-    /// A port that answers health checks on all addresses of both families (S-142).
+    /// Adds a health check port, which listens on all addresses of both families (S-142).
     pub(crate) fn health(&mut self, port: u16) {
         for family in Family::BOTH {
             let role = SetRole::Health;
@@ -114,12 +116,12 @@ impl Entries {
         }
     }
 
-    /// What counts as a pod.
+    /// Adds the ranges whose addresses count as pods.
     pub(crate) fn pods(&mut self, node_ranges: &[IpNet], detection: &LocalDetection) {
         let ranges = match detection {
             LocalDetection::NodeCidr => node_ranges,
             LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
-            // Told by the interface, in the rules themselves.
+            // The rules recognise pods by the interface.
             LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
                 return;
             }
@@ -129,8 +131,8 @@ impl Entries {
         }
     }
 
-    /// Whether pods of this family can be told from others at all.
-    pub(crate) fn tells_pods(&self, family: Family, detection: &LocalDetection) -> bool {
+    /// Whether pods of this family can be recognised.
+    pub(crate) fn recognises_pods(&self, family: Family, detection: &LocalDetection) -> bool {
         match detection {
             LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
                 let pods = SetId {
@@ -146,7 +148,7 @@ impl Entries {
         }
     }
 
-    /// Whether anything is answered or refused in this family.
+    /// Whether any frontend is served or rejected in this family.
     pub(crate) fn answers(&self, family: Family) -> bool {
         let filled = |role| {
             let set = self.sets.get(&SetId { role, family });
@@ -155,7 +157,7 @@ impl Entries {
         filled(SetRole::Frontend) || filled(SetRole::Refuse) || filled(SetRole::Ranges)
     }
 
-    /// The filled sets, each with its size.
+    /// Returns the sets with their capacities.
     pub(crate) fn finish(mut self) -> BTreeMap<SetId, DesiredSet> {
         for (id, set) in &mut self.sets {
             let entries = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);

@@ -1,8 +1,8 @@
-//! UDP flows that connection tracking remembers, and which of them lead past the backends of their
-//! frontend (S-123 to S-132).
+//! Finds stale UDP flows in connection tracking: flows that no longer lead to a backend of their frontend (S-123 to
+//! S-132).
 //!
-//! A flow keeps the translation of its first packet for as long as its client sends. One whose
-//! backend has gone, or that is older than its frontend, would never reach a backend that is there.
+//! A flow keeps the translation of its first packet for as long as its client sends. A flow whose backend was
+//! removed, or that is older than its frontend, would never reach an existing backend.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,18 +11,18 @@ use portolan_plan::{Family, Protocol};
 
 use crate::{Desired, IpvsOp, LinkOp, Op, RealServerKey, VirtualServerKey};
 
-/// A UDP flow as connection tracking remembers it.
+/// A UDP flow in connection tracking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {
-    /// Who sent its first datagram.
+    /// The sender of its first datagram.
     pub source: SocketAddr,
-    /// To whom, before any translation.
+    /// The destination, before any translation.
     pub destination: SocketAddr,
-    /// Whom answers are expected from: the backend, or the destination itself if nobody translated it.
+    /// The expected sender of replies: the backend, or the destination itself if the flow was not translated.
     pub reply_source: SocketAddr,
-    /// The zone in which the first datagram was looked up; 0 unless somebody made zones.
+    /// The conntrack zone of the first datagram; 0 unless zones are configured.
     pub zone: u16,
-    /// What the kernel tells it from a later flow of the same client by.
+    /// The kernel's id, which distinguishes it from a later flow of the same client.
     pub id: Option<u32>,
 }
 
@@ -32,12 +32,12 @@ impl Flow {
         Family::of(self.destination.ip())
     }
 
-    /// Whether it goes to a UDP frontend that has backends, and to none of them (S-124, S-125), be
-    /// it that it was not translated at all (S-126).
+    /// Whether it goes to a UDP frontend that has backends, but to none of them (S-124, S-125), including flows that
+    /// were not translated at all (S-126).
     ///
-    /// Nothing is stale at a frontend without backends, or an outage would end all flows (S-127), nor
-    /// at an address that is no frontend: node ports are expanded to the node's own addresses before
-    /// (S-131), and excluded ranges have no frontends (S-108).
+    /// No flow is stale at a frontend without backends, or an outage would end all flows (S-127). Nor at an address
+    /// that is not a frontend: node ports are expanded to the node's own addresses before (S-131), and excluded
+    /// ranges have no frontends (S-108).
     pub fn is_stale(&self, desired: &Desired) -> bool {
         let frontend = VirtualServerKey {
             address: self.destination.ip(),
@@ -55,7 +55,7 @@ impl Flow {
     }
 }
 
-/// The families in which flows can be stale at all: those of UDP frontends with backends.
+/// The families that can have stale flows: those of UDP frontends with backends.
 pub fn families_with_flows(desired: &Desired) -> BTreeSet<Family> {
     let servers = desired.virtual_servers.iter();
     let with_backends = servers.filter(|(_, server)| !server.real_servers.is_empty());
@@ -66,10 +66,10 @@ pub fn families_with_flows(desired: &Desired) -> BTreeSet<Family> {
         .collect()
 }
 
-/// The family in which this operation, once done, may have left stale flows behind (S-128, S-129).
+/// The family in which this operation may leave stale flows behind (S-128, S-129).
 ///
-/// Backends that come matter as those that go: flows from before the first one were not translated.
-/// So does a policy rule: without it nobody translated what came from elsewhere.
+/// Added backends matter as much as removed ones, because flows from before the first backend were not translated.
+/// Policy rules matter too, because without them packets from other hosts were not translated.
 pub fn leaves_stale_flows(op: &Op, desired: &Desired) -> Option<Family> {
     match op {
         Op::Ipvs(

@@ -1,4 +1,4 @@
-//! The node's own network, beside what is ours: its interfaces, addresses and routes.
+//! The node's own network, without Portolan's objects: its interfaces, addresses and routes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,61 +8,48 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use portolan_plan::Family;
 
-use crate::{Observed, PolicyRule, Route};
-
-/// Everything that links, addresses and routes tell: what is ours among them, and the rest.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Network {
-    /// Whether our device is there and up.
-    pub device_up: bool,
-    /// Our routes.
-    pub routes: BTreeSet<Route>,
-    /// Our policy routing rules.
-    pub policy: BTreeSet<PolicyRule>,
-    /// The rest.
-    pub host: HostNetwork,
-}
-
-/// What the node's network looks like beside what is ours.
+/// The node's network without Portolan's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostNetwork {
-    /// Interfaces other than our device.
+    /// Interfaces other than Portolan's device.
     pub interfaces: Vec<HostInterface>,
-    /// Addresses on interfaces other than our device.
+    /// Addresses on interfaces other than Portolan's device.
     pub addresses: Vec<HostAddress>,
-    /// Routes over interfaces other than our device.
+    /// Routes over interfaces other than Portolan's device.
     pub routes: Vec<HostRoute>,
-    /// The machine that all this is on.
+    /// The properties of the machine.
     pub machine: Machine,
 }
 
-/// What kernel settings depend on besides the network.
+/// Properties of the machine on which kernel settings depend, besides the network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// How many processors are on; 0 if that is not known.
+    /// The number of online processors; 0 if unknown.
     pub processors: u32,
-    /// Major and minor number of the kernel's version.
+    /// The major and minor version of the kernel.
     pub kernel: (u32, u32),
-    /// Whether the limit of tracked connections can be set here. It is one for the whole machine, and
-    /// the kernel lets only the first network namespace set it.
+    /// Whether the limit of tracked connections can be set here. It applies to the whole machine, and the kernel
+    /// allows only the initial network namespace to set it.
     pub limits_conntrack: bool,
-    /// Why it has no IPv6, if it has none.
+    /// The reason if the machine has no IPv6.
     pub ipv6_off: Option<Ipv6Off>,
 }
 
 /// Why a node has no IPv6 (S-182).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ipv6Off {
-    /// The kernel was started or built without it.
+    /// The kernel was booted or built without IPv6.
     NotInKernel,
-    /// A setting switches it off, and no interface but `lo` has an address all the same.
+    /// A sysctl disables IPv6, and no interface other than `lo` has an IPv6 address regardless.
     Disabled,
 }
 
 impl fmt::Display for Ipv6Off {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotInKernel => "this kernel runs without it: ipv6.disable=1?",
+            Self::NotInKernel => {
+                "this kernel runs without IPv6: check for ipv6.disable=1 on its command line"
+            }
             Self::Disabled => "net.ipv6.conf.all.disable_ipv6 is 1",
         })
     }
@@ -71,18 +58,18 @@ impl fmt::Display for Ipv6Off {
 /// An interface of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostInterface {
-    /// Its name; it may hold dots (`eth0.100`), never a slash.
+    /// Its name; it may contain dots (`eth0.100`), but no slash.
     pub name: Arc<str>,
-    /// What makes it.
+    /// The kind of the interface.
     pub kind: InterfaceKind,
 }
 
-/// What makes an interface, as far as it matters here.
+/// The kind of an interface, as far as it matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterfaceKind {
-    /// A bridge: what is switched in it does not pass the node's rules by itself.
+    /// A bridge: switched packets do not pass the node's rules by default.
     Bridge,
-    /// One end of a cable between network namespaces.
+    /// One end of a veth pair between network namespaces.
     Veth,
     /// Anything else.
     Other,
@@ -91,21 +78,21 @@ pub enum InterfaceKind {
 /// An address of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAddress {
-    /// The address itself.
+    /// The address.
     pub address: IpAddr,
-    /// How many of its bits name the network on the link, at most 32 or 128.
+    /// The prefix length of the link's network, at most 32 or 128.
     pub prefix_length: u8,
-    /// The other end, on point-to-point links.
+    /// The peer address on point-to-point links.
     pub peer: Option<IpAddr>,
-    /// The interface that holds it; empty if that went away while we looked.
+    /// The interface of the address; empty if it disappeared during the observation.
     pub interface: Arc<str>,
-    /// Whether it may be used. Over IPv6 one that is new is not before nobody else was found to have it, and never
-    /// if somebody was.
+    /// Whether the address can be used. A new IPv6 address is unusable until duplicate address detection has
+    /// finished, and remains so if detection found a duplicate.
     pub settled: bool,
 }
 
 impl HostAddress {
-    /// An address with the network of its link.
+    /// An address with its link's network.
     pub fn on(interface: &str, address: IpNet) -> Self {
         Self {
             address: address.addr(),
@@ -116,7 +103,7 @@ impl HostAddress {
         }
     }
 
-    /// Whether it is alone on its link: a /32 or /128.
+    /// Whether its prefix contains only the address itself: /32 or /128.
     pub fn is_single(&self) -> bool {
         let bits = if self.address.is_ipv4() { 32 } else { 128 };
         self.prefix_length >= bits
@@ -126,41 +113,41 @@ impl HostAddress {
 /// A route of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostRoute {
-    /// Where to.
+    /// The destination.
     pub destination: IpNet,
-    /// The next hop, if it is not on the link itself.
+    /// The next hop; `None` if the destination is on the link.
     pub gateway: Option<IpAddr>,
 }
 
 impl HostNetwork {
-    /// Whether the address sits on an interface of the node (S-25).
+    /// Whether the address is on an interface of the node (S-25).
     pub fn owns(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|host| host.address == address)
     }
 
-    /// Whether anything of this family can work here at all (S-182).
-    pub(crate) fn knows(&self, family: Family) -> bool {
+    /// Whether the machine supports this family (S-182).
+    pub(crate) fn supports(&self, family: Family) -> bool {
         family == Family::Ipv4 || self.machine.ipv6_off.is_none()
     }
 
-    /// Whether the node has an address of this family, were it that of `lo`.
-    pub(crate) fn speaks(&self, family: Family) -> bool {
+    /// Whether the node has an address of this family, including those of `lo`.
+    pub(crate) fn has_address_in(&self, family: Family) -> bool {
         let mut addresses = self.addresses.iter();
         addresses.any(|host| Family::of(host.address) == family)
     }
 
-    /// Whether others may reach the node over this family: it has an address that is neither for itself
-    /// nor for one link alone.
-    pub(crate) fn is_reached_over(&self, family: Family) -> bool {
+    /// Whether other hosts can reach the node over this family: it has an address that is neither loopback nor
+    /// link-local.
+    pub(crate) fn is_reachable_over(&self, family: Family) -> bool {
         let mut addresses = self.addresses.iter().map(|host| host.address);
         addresses.any(|address| {
             Family::of(address) == family && !address.is_loopback() && !is_of_one_link(address)
         })
     }
 
-    /// Whether refusing what is unused in this whole range takes nothing away from the node: no address,
-    /// peer or next hop of it lies inside, and no other route goes to the same range or a part of
-    /// it. Wider routes, the default route among them, do not count.
+    /// Whether connections to the unused addresses of this range can be rejected without affecting the node: no
+    /// address, peer or next hop of the node is in the range, and no other route has the range or a part of it as its
+    /// destination. Wider routes, including the default route, do not matter.
     pub fn leaves_free(&self, range: &IpNet) -> bool {
         let outside = |address: IpAddr| !range.contains(&address);
         let addresses = self
@@ -181,9 +168,9 @@ impl HostNetwork {
         addresses.any(|host| host.address == address && host.settled)
     }
 
-    /// Whether this network asks for the same of us as another one, but for kernel settings: the same
-    /// addresses, and the same of these ranges free. Pods that come and go bring interfaces, routes
-    /// and link-local addresses, and change nothing of that.
+    /// Whether this network leads to the same desired state as another one, apart from kernel settings: it has the
+    /// same addresses, and the same of these ranges are free. Pods that come and go change interfaces, routes and
+    /// link-local addresses, but not the desired state.
     pub fn is_like(&self, other: &Self, ranges: &[IpNet]) -> bool {
         let own = |host: &Self| -> BTreeSet<(IpAddr, bool)> {
             let all = host.addresses.iter();
@@ -206,31 +193,11 @@ impl HostNetwork {
     }
 }
 
-/// Neither node ports nor Services are on such addresses (S-29, S-32).
+/// Whether an address is link-local. Neither node ports nor Services use such addresses (S-29, S-32).
 fn is_of_one_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(_) => false,
         IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
-impl Observed {
-    /// What was seen of links, addresses and routes.
-    pub fn network(&self) -> Network {
-        Network {
-            device_up: self.device_up,
-            routes: self.routes.clone(),
-            policy: self.policy.clone(),
-            host: self.host.clone(),
-        }
-    }
-
-    /// Puts what was seen of links, addresses and routes in the place of what was known.
-    pub fn set_network(&mut self, network: Network) {
-        self.device_up = network.device_up;
-        self.routes = network.routes;
-        self.policy = network.policy;
-        self.host = network.host;
     }
 }
 
@@ -252,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_come_and_go_ask_for_nothing() {
+    fn pods_that_come_and_go_change_nothing() {
         let ranges = ["10.96.0.0/12".parse().unwrap()];
         let before = network(&["192.168.1.1/24"], &["192.168.1.0/24"]);
         let pod = network(
@@ -268,16 +235,16 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_that_is_switched_off_asks_for_something() {
+    fn disabling_ipv6_is_a_change() {
         let before = network(&["192.168.1.1/24"], &[]);
         let mut off = before.clone();
         off.machine.ipv6_off = Some(Ipv6Off::Disabled);
         assert!(!off.is_like(&before, &[]), "S-182");
-        assert!(off.knows(Family::Ipv4) && !off.knows(Family::Ipv6));
+        assert!(off.supports(Family::Ipv4) && !off.supports(Family::Ipv6));
     }
 
     #[test]
-    fn an_address_that_settles_asks_for_something() {
+    fn an_address_that_becomes_usable_is_a_change() {
         let before = network(&["fd00:50::1/64"], &[]);
         let mut tentative = before.clone();
         tentative.addresses[0].settled = false;

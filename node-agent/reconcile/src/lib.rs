@@ -1,13 +1,14 @@
-//! From a plan to the desired kernel state, and from an observed state to ordered operations:
-//! pure.
+//! Computes the desired kernel state of a plan, and the ordered operations that lead there from an observed state.
+//! All functions are pure.
 //!
-//! `Desired` says what the kernel should hold, `Observed` what it holds, and [`diff()`] lists the
-//! operations between them in phases whose order keeps traffic flowing. Nothing here opens a
-//! socket or asks a clock; `ModelKernel` (feature `testing`) answers operations as the real kernel would.
+//! `Desired` is the state that the kernel should have, `Observed` the state that it has, and [`diff()`] lists the
+//! operations between them in phases whose order keeps traffic flowing. Nothing here opens a socket or reads a clock.
+//! `ModelKernel` (feature `testing`) answers operations like the real kernel.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
 mod cleanup;
+mod deadlines;
 mod desired;
 mod diff;
 mod document;
@@ -16,6 +17,7 @@ mod drift;
 mod entries;
 mod flows;
 mod host;
+mod key;
 #[cfg(feature = "testing")]
 mod model;
 mod node_ports;
@@ -23,6 +25,7 @@ mod observed;
 mod op;
 mod owned;
 mod part;
+mod phase;
 mod real_servers;
 mod reschedule;
 mod route;
@@ -34,30 +37,33 @@ mod sysctls;
 mod timeouts;
 
 pub use cleanup::cleanup;
-pub use desired::{Desired, DesiredSet, HealthPort};
-pub use diff::{Phase, diff};
+pub use deadlines::DrainDeadlines;
+pub use desired::{Desired, HealthPort};
+pub use diff::diff;
 pub use document::DesiredDocument;
-pub use drain::{Connections, Departures, DrainDeadlines, Draining, DrainingServer, draining};
+pub use drain::{Connections, Departures, Draining, DrainingServer, draining};
 pub use drift::{
     Drift, DriftCount, DriftKind, DriftLedger, Drifted, Look, Subject, drift, drift_of_network,
     in_words, leave,
 };
 pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{
-    HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Ipv6Off, Machine, Network,
+    HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Ipv6Off, Machine,
 };
+pub use key::{RealServerKey, ServerError, VirtualServerKey};
 #[cfg(feature = "testing")]
 pub use model::{ModelKernel, Refusal};
 pub use node_ports::addresses as node_port_addresses;
-pub use observed::{Observed, ObservedSet};
+pub use observed::{Network, Observed, ObservedSet};
 pub use op::{IpvsOp, LinkOp, Op, OpKind, RulesOp, SchedulerOp, SetOp, SysctlOp};
 pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
+pub use phase::Phase;
 pub use real_servers::RealServers;
 pub use reschedule::{RESCHEDULED_AT_ONCE, puts_off};
 pub use route::{PolicyAction, PolicyRule, RANGE_METRIC, ROUTE_PROTOCOL, Route};
-pub use server::{RealServerKey, Scheduling, ServerError, VirtualServer, VirtualServerKey, flags};
-pub use set::{LEFTOVER_SETS, SPARE_SET, SetEntry, SetId, SetKind, SetRole};
+pub use server::{Scheduling, VirtualServer, flags};
+pub use set::{DesiredSet, LEFTOVER_SETS, SPARE_SET, SetEntry, SetId, SetKind, SetRole};
 pub use standing::ready;
 pub use sysctls::{is_enough as sysctl_is_enough, sysctls, with_found as sysctl_with_found};
 pub use timeouts::Timeouts;

@@ -1,5 +1,4 @@
-//! A model of the kernel that refuses what the real one refuses, for tests of everything that
-//! writes to it.
+//! A model of the kernel that refuses the same operations as the real one, for tests of all code that writes to it.
 
 use std::collections::BTreeSet;
 
@@ -11,34 +10,34 @@ use crate::{
     SetId, SetOp, Timeouts, VirtualServerKey,
 };
 
-/// Schedulers that a kernel has unless somebody left them out.
+/// The schedulers of a kernel built with all of them.
 const SCHEDULERS: [&str; 13] = [
     "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq", "mh", "fo", "ovf",
 ];
 
-/// The longest timeout of connections in seconds, where the clock ticks 1000 times in one.
+/// The maximum connection timeout in seconds, for a clock of 1000 ticks per second.
 const LONGEST_TIMEOUT: u32 = 2_147_483;
 
-/// Why the kernel did not do it.
+/// Why the kernel refused an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It is there already.
+    /// The object already exists.
     #[error("File exists")]
     Exists,
-    /// It is not there.
+    /// The object does not exist.
     #[error("No such file or directory")]
     NotFound,
-    /// A rule uses it.
+    /// A rule uses the set.
     #[error("Set is in use")]
     InUse,
-    /// The set holds all it can.
+    /// The set is at its capacity.
     #[error("Set is full")]
     Full,
-    /// A rule names a set that is not there, an entry is of another family than its set, or a timeout
-    /// is longer than the clock can count.
+    /// A rule names a missing set, an entry is of another family than its set, or a timeout is longer than the clock
+    /// can count.
     #[error("Invalid argument")]
     Invalid,
-    /// A route needs its device up.
+    /// The device of a route is not up.
     #[error("Nexthop device is not up")]
     DeviceDown,
 }
@@ -46,21 +45,21 @@ pub enum Refusal {
 /// A kernel in memory.
 #[derive(Debug, Clone, Default)]
 pub struct ModelKernel {
-    /// What it holds.
+    /// The state of the kernel.
     pub state: Observed,
     /// Every operation that succeeded, in order.
     pub log: Vec<Op>,
-    /// How many connections real servers have; none where it says nothing.
+    /// The connection counts of real servers; a real server without an entry has none.
     pub connections: Connections,
-    /// The UDP flows that its connection tracking remembers.
+    /// The UDP flows in its connection tracking.
     pub flows: BTreeSet<Flow>,
 }
 
 impl ModelKernel {
-    /// Does one operation.
+    /// Applies one operation.
     ///
     /// # Errors
-    /// [`Refusal`], as the real kernel would; then nothing changed.
+    /// [`Refusal`], like the real kernel; the state is then unchanged.
     pub fn apply(&mut self, op: &Op) -> Result<(), Refusal> {
         match op {
             Op::Sysctl(_) => {}
@@ -75,7 +74,8 @@ impl ModelKernel {
         Ok(())
     }
 
-    /// How many connections the real servers of these have; nothing of one that is not there.
+    /// The connection counts of the real servers of these virtual servers; virtual servers that do not exist are left
+    /// out.
     pub fn connections(&self, servers: &[VirtualServerKey]) -> Connections {
         let held = |server: &VirtualServerKey| {
             let held = self.state.virtual_servers.get(server)?;
@@ -92,7 +92,7 @@ impl ModelKernel {
     /// Deletes one flow.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`] if it is not there any more, be it that the same client has another one.
+    /// [`Refusal::NotFound`] if the flow no longer exists, even if the same client has another one.
     pub fn forget(&mut self, flow: &Flow) -> Result<(), Refusal> {
         need(self.flows.remove(flow), Refusal::NotFound)
     }
@@ -111,7 +111,7 @@ impl ModelKernel {
             LinkOp::RaiseDevice { .. } | LinkOp::RetireDevice { .. } => Ok(()),
             LinkOp::RemoveDevice { .. } => need(self.state.device_up, Refusal::NotFound),
             LinkOp::AddRoute { route, .. } => {
-                // The one that delivers is over `lo`.
+                // The delivering route uses `lo`.
                 let up = self.state.device_up || matches!(**route, Route::Deliver { .. });
                 need(up, Refusal::DeviceDown)?;
                 need(!routes.contains(route), Refusal::Exists)
@@ -159,7 +159,7 @@ impl ModelKernel {
         }
     }
 
-    /// The set that an entry is for, which has to fit.
+    /// The set of an entry, if the entry fits into it.
     fn entry(&self, id: SetId, entry: &SetEntry) -> Result<&ObservedSet, Refusal> {
         let set = self.state.sets.get(&id).ok_or(Refusal::NotFound)?;
         if let SetEntry::Net(net) = entry {
@@ -231,7 +231,7 @@ impl ModelKernel {
     }
 }
 
-/// Whether this kernel has a scheduler.
+/// Fails if the kernel does not have a scheduler.
 fn has(scheduler: &str) -> Result<(), Refusal> {
     need(SCHEDULERS.contains(&scheduler), Refusal::NotFound)
 }

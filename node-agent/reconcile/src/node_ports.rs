@@ -1,4 +1,4 @@
-//! On which of the node's own addresses its node ports answer (S-32 to S-36).
+//! Selects the node's own addresses that serve node ports (`nodePortAddresses`, S-32 to S-36).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use portolan_plan::{Family, NodeEntry};
 
 use crate::host::HostNetwork;
 
-/// Spells the node's first address of each family, in the order of its Node object.
+/// Selects the node's first address of each family, in the order of its Node object.
 const PRIMARY: &str = "primary";
-/// Spells every address, as an empty list does.
+/// Selects every address, like an empty list.
 const ALL: &str = "all";
 
-/// The addresses that the settings select; no setting at all selects every one.
+/// The addresses that the settings select. Without a setting, all addresses are selected.
 ///
-/// A family in which the settings name no range has no node ports (S-33).
+/// A family without a range in the settings has no node ports (S-33).
 pub fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
     let selected = &node.settings.node_port_addresses;
     let has = |word: &str| selected.iter().any(|text| text == word);
@@ -28,7 +28,7 @@ pub fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
         .into_iter()
         .filter(|_| has(PRIMARY))
         .filter_map(first);
-    // `localhost` is none of them: what comes from there is passed on by the agent.
+    // `localhost` is not a range: the agent itself forwards connections from there.
     let ranges: Vec<IpNet> = selected
         .iter()
         .filter_map(|text| text.parse().ok())
@@ -36,14 +36,14 @@ pub fn addresses(node: &NodeEntry, host: &HostNetwork) -> BTreeSet<IpAddr> {
     let everything = selected.is_empty() || has(ALL);
     let is_selected =
         |address: &IpAddr| everything || ranges.iter().any(|range| range.contains(address));
-    // Our own device is not among the host's interfaces, so no Service address is selected (S-36).
+    // Portolan's device is not among the host's interfaces, so no Service address is selected (S-36).
     let all = host.addresses.iter().map(|host| host.address);
     all.filter(|address| can_have_node_ports(*address) && is_selected(address))
         .chain(primary)
         .collect()
 }
 
-/// Nothing from loopback could be masqueraded (S-35), and an IPv6 link-local address belongs to one
+/// Connections to loopback addresses cannot be masqueraded (S-35), and an IPv6 link-local address belongs to one
 /// link.
 fn can_have_node_ports(address: IpAddr) -> bool {
     let link_local = match address {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_nobody_else_can_use_is_never_the_primary_one() {
+    fn an_address_that_other_hosts_cannot_use_is_never_the_primary_one() {
         let node = NodeEntry {
             addresses: ["127.0.0.1", "fe80::1", "192.168.1.9", "fd00::9"]
                 .iter()

@@ -1,4 +1,4 @@
-//! What the kernel holds, as far as it concerns us.
+//! The observed kernel state: Portolan's own objects, and what they depend on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,50 +11,83 @@ use crate::{
     SetKind, SetOp, SetRole, SysctlOp, Timeouts, VirtualServer, VirtualServerKey,
 };
 
-/// The kernel's state: read once, then kept up by noting every operation that succeeded.
+/// The kernel's state. It is read once and then updated with every operation that succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Whether our device is there and up.
+    /// Whether Portolan's device exists and is up.
     pub device_up: bool,
-    /// Every virtual server with an address, ours and others'.
+    /// All virtual servers with an address, including those of other programs.
     pub virtual_servers: BTreeMap<VirtualServerKey, VirtualServer>,
-    /// Schedulers that the kernel was found to have, beside those in use.
+    /// Schedulers that the kernel is known to have, in addition to those in use.
     pub loaded_schedulers: BTreeSet<Arc<str>>,
-    /// Timeouts of connections.
+    /// The timeouts of IPVS connections.
     pub timeouts: Timeouts,
-    /// Our sets.
+    /// Portolan's sets.
     pub sets: BTreeMap<SetId, ObservedSet>,
-    /// Those of [`LEFTOVER_SETS`](crate::LEFTOVER_SETS) that are there.
+    /// Those of [`LEFTOVER_SETS`](crate::LEFTOVER_SETS) that exist.
     pub leftover_sets: BTreeSet<&'static str>,
-    /// Our routes.
+    /// Portolan's routes.
     pub routes: BTreeSet<Route>,
-    /// Our policy routing rules.
+    /// Portolan's policy routing rules.
     pub policy: BTreeSet<PolicyRule>,
-    /// Our rules.
+    /// Portolan's iptables rules.
     pub rules: BTreeMap<Family, ObservedRules>,
-    /// Families whose rules could not be read, and why. Nothing is written over what nobody knows.
+    /// Families whose rules could not be read, with the error. Rules are never written while the existing ones are
+    /// unknown.
     pub unread_rules: BTreeMap<Family, String>,
-    /// Kernel settings that were asked for, by name.
+    /// The values of the kernel settings that were read, by name.
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
     /// The rest of the node's network.
+    pub host: HostNetwork,
+}
+
+/// The observed links, addresses and routes: Portolan's objects, and the rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Whether Portolan's device exists and is up.
+    pub device_up: bool,
+    /// Portolan's routes.
+    pub routes: BTreeSet<Route>,
+    /// Portolan's policy routing rules.
+    pub policy: BTreeSet<PolicyRule>,
+    /// The rest of the network.
     pub host: HostNetwork,
 }
 
 /// A set in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedSet {
-    /// Its kind; `None` for one that we never make, or of another family than its name says.
+    /// Its kind; `None` for a type that Portolan never creates, or a family that does not match its name.
     pub kind: Option<SetKind>,
-    /// How many entries it may hold.
+    /// The maximum number of entries.
     pub max_elements: u32,
-    /// Seconds after which the kernel removes an entry by itself; `None` where entries stay.
+    /// The timeout in seconds after which the kernel removes an entry; `None` if entries do not expire.
     pub timeout_seconds: Option<u32>,
     /// Its entries.
     pub entries: BTreeSet<SetEntry>,
 }
 
 impl Observed {
-    /// What our sets let through: the virtual servers that are ours, should the record be lost.
+    /// The observed links, addresses and routes.
+    pub fn network(&self) -> Network {
+        Network {
+            device_up: self.device_up,
+            routes: self.routes.clone(),
+            policy: self.policy.clone(),
+            host: self.host.clone(),
+        }
+    }
+
+    /// Replaces the known links, addresses and routes with newly observed ones.
+    pub fn set_network(&mut self, network: Network) {
+        self.device_up = network.device_up;
+        self.routes = network.routes;
+        self.policy = network.policy;
+        self.host = network.host;
+    }
+
+    /// The virtual servers that Portolan's sets let through. If the ownership record is lost, these are the owned
+    /// ones.
     pub fn answering(&self) -> impl Iterator<Item = VirtualServerKey> {
         let ours = self
             .sets
@@ -78,14 +111,14 @@ impl Observed {
             })
     }
 
-    /// The schedulers that the kernel is known to have.
+    /// All schedulers that the kernel is known to have.
     pub fn schedulers(&self) -> BTreeSet<&Arc<str>> {
         let used = self.virtual_servers.values();
         let used = used.map(|server| &server.scheduler);
         self.loaded_schedulers.iter().chain(used).collect()
     }
 
-    /// Lets virtual servers that are as the plan wants them share its memory: they need none of their own then.
+    /// Makes virtual servers that match the plan share its memory, so that they need none of their own.
     pub fn share(&mut self, desired: &Desired) {
         for key in desired.virtual_servers.keys() {
             self.share_one(key, desired);
@@ -99,7 +132,7 @@ impl Observed {
         }
     }
 
-    /// Notes that an operation was done.
+    /// Updates the state with an operation that succeeded.
     pub fn note(&mut self, op: &Op) {
         match op {
             Op::Sysctl(SysctlOp { name, value }) => {
@@ -120,7 +153,7 @@ impl Observed {
     fn note_link(&mut self, op: &LinkOp) {
         match op {
             LinkOp::RaiseDevice { .. } => self.device_up = true,
-            // It is part of the rest of the network, and seen there.
+            // The device is part of `host`, which is read again.
             LinkOp::RetireDevice { .. } => {}
             LinkOp::RemoveDevice { .. } => {
                 self.device_up = false;
@@ -143,8 +176,8 @@ impl Observed {
         }
     }
 
-    /// Notes that all of these were done, in order. The real servers of a virtual server come one after
-    /// the other and cost one look-up. Those that are now as `wanted` has them share its memory.
+    /// Updates the state with operations that succeeded, in order. Consecutive additions of real servers to one
+    /// virtual server cost one look-up. Virtual servers that now match `wanted` share its memory.
     pub fn note_all(&mut self, ops: &[Op], wanted: &Desired) {
         let of = |op: &Op| match op {
             Op::Ipvs(IpvsOp::AddRealServer { server, .. }) => Some(*server),
@@ -165,7 +198,7 @@ impl Observed {
         let Some(held) = self.virtual_servers.get_mut(server) else {
             return;
         };
-        // No more room than they take: most are never changed.
+        // Reserve only what is needed: most virtual servers never change.
         if held.real_servers.is_empty() {
             held.real_servers.reserve(added.len());
         }

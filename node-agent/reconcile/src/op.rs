@@ -1,4 +1,4 @@
-//! Operations on the kernel, as values, grouped by the part of the kernel that they are for.
+//! Operations on the kernel as values, grouped by the part of the kernel that they change.
 
 use std::fmt;
 
@@ -14,7 +14,8 @@ pub use self::link::{LinkOp, SysctlOp};
 pub use self::rules::RulesOp;
 pub use self::set::SetOp;
 
-/// One change to the kernel. The first plan of a large node makes some hundred thousand at once, so their size counts.
+/// One change to the kernel. The first plan of a large node creates hundreds of thousands at once, so the size
+/// matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// Write a kernel setting.
@@ -27,14 +28,14 @@ pub enum Op {
     Rules(RulesOp),
     /// Load a scheduler of IPVS.
     Scheduler(SchedulerOp),
-    /// Change a virtual server, a real server or the timeouts of connections.
+    /// Change a virtual server, a real server or the timeouts of IPVS connections.
     Ipvs(IpvsOp),
 }
 
-// A node with 150,000 real servers makes as many of these.
+// A node with 150,000 real servers creates as many operations.
 const _: () = assert!(size_of::<Op>() <= 56);
 
-/// Which part of the kernel an operation is for.
+/// The part of the kernel that an operation changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
     /// Kernel settings.
@@ -52,7 +53,7 @@ pub enum OpKind {
 }
 
 impl Op {
-    /// Which part of the kernel it is for.
+    /// The part of the kernel that it changes.
     pub fn kind(&self) -> OpKind {
         match self {
             Self::Sysctl(_) => OpKind::Sysctl,
@@ -64,10 +65,11 @@ impl Op {
         }
     }
 
-    /// The families that lack something while it is not done.
+    /// The families that are not fully programmed until it is done.
     pub fn families(&self) -> &'static [Family] {
         match self {
-            // A container may write no kernel setting, and serves all the same (S-225). What waits for one reports it.
+            // In a container, kernel settings may be read-only, and the node serves nevertheless (S-225). Anything
+            // that depends on a setting reports it.
             Self::Sysctl(_) => &[],
             Self::Link(op) => op.families(),
             Self::Set(op) => op.families(),
@@ -78,7 +80,7 @@ impl Op {
     }
 }
 
-/// In words, as failures are reported.
+/// Formats the operation in words, as used in failure reports.
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

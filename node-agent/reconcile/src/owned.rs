@@ -1,4 +1,4 @@
-//! Which virtual servers are ours to change or remove. The kernel does not say who made one.
+//! Which virtual servers Portolan may change or remove. The kernel does not record who created one.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,28 @@ use ipnet::IpNet;
 
 use crate::{Desired, Observed, Scope, SetEntry, VirtualServerKey};
 
-/// What we may touch.
+/// The virtual servers that Portolan may change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owned {
-    /// Virtual servers on record as ours.
+    /// Virtual servers in the ownership record.
     pub recorded: BTreeSet<VirtualServerKey>,
-    /// Ranges in which none does, whatever else says so (S-108).
+    /// Ranges in which no virtual server is owned, even if it is in the record (S-108).
     pub excluded: Vec<IpNet>,
 }
 
 impl Owned {
-    /// Whether this virtual server is ours.
+    /// Whether Portolan owns this virtual server.
     pub fn contains(&self, server: &VirtualServerKey) -> bool {
         let within = |range: &IpNet| range.contains(&server.address);
         !self.excluded.iter().any(within) && self.recorded.contains(server)
     }
 
-    /// Without a record: takes for ours what can hardly be anybody else's, so that nothing of ours
-    /// stays for ever. From then on the record decides.
+    /// Builds the record if it was lost: adopts virtual servers that very likely belong to Portolan, so that none of
+    /// them stays forever. From then on the record decides.
     ///
-    /// That is what our own sets let through, what stands in the service ranges or on another address
-    /// that Services have, and the plan's node ports on the node's own addresses. An address of the
-    /// node that is a Service's, too, tells nothing: whoever has it may serve something there.
+    /// These are the virtual servers that Portolan's sets let through, those in the service ranges or on another
+    /// address of a Service, and the plan's node ports on the node's own addresses. An address that belongs to both
+    /// the node and a Service proves nothing: another program on the node may serve there.
     pub fn adopt(observed: &Observed, desired: &Desired) -> Self {
         let answering: BTreeSet<_> = observed.answering().collect();
         let within = |ranges: &[IpNet], server: &VirtualServerKey| {
@@ -58,10 +58,10 @@ impl Owned {
         }
     }
 
-    /// Puts what is about to be written on record; true when that changed the record.
+    /// Adds the desired virtual servers to the record; returns whether the record changed.
     ///
-    /// The record has to be safe before the kernel is written, or a crash in between would leave
-    /// virtual servers that nobody owns.
+    /// The record must be saved before the kernel is written. A crash in between would otherwise leave virtual
+    /// servers without an owner.
     pub fn claim(&mut self, desired: &Desired) -> bool {
         let before = self.recorded.len();
         let may = |server: &&VirtualServerKey| {
@@ -80,8 +80,8 @@ impl Owned {
         self.recorded.len() != before
     }
 
-    /// Takes what is neither wanted nor in the kernel any more off the record, of what a pass took care
-    /// of; true when that changed the record.
+    /// Removes virtual servers within `scope` that are neither desired nor in the kernel from the record; returns
+    /// whether the record changed.
     pub fn release(&mut self, observed: &Observed, desired: &Desired, scope: &Scope) -> bool {
         let before = self.recorded.len();
         let kept = |server: &VirtualServerKey| {

@@ -1,9 +1,8 @@
-//! Following a small change of the plan at the cost of the change.
+//! Applies a small change of the plan at a cost that depends on the change and not on the plan.
 //!
-//! A pass over a part is the same pass, over less: what the Services that changed want, before and
-//! after, and what the kernel holds of that. Only what several Services want together needs care: it
-//! stays as it is while another one wants it. Whatever cannot be told from the part alone makes it a
-//! pass over everything.
+//! A pass over a part works like a pass over everything, on less: the desired state of the changed Services, before
+//! and after, and the corresponding kernel state. Only objects that several Services share need care: such an object
+//! stays while another Service needs it. If the part alone is not enough to decide, a pass over everything is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +10,17 @@ use crate::{
     Desired, Observed, ObservedSet, SetEntry, SetId, SetRole, VirtualServer, VirtualServerKey,
 };
 
-/// Of what a pass takes care.
+/// What a pass covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// All that is ours.
+    /// Everything that Portolan owns.
     Everything,
-    /// These virtual servers, and what leads to them.
+    /// These virtual servers, and the objects that route traffic to them.
     Servers(BTreeSet<VirtualServerKey>),
 }
 
 impl Scope {
-    /// Whether a pass takes care of this virtual server.
+    /// Whether the pass covers this virtual server.
     pub fn contains(&self, server: &VirtualServerKey) -> bool {
         match self {
             Self::Everything => true,
@@ -30,19 +29,20 @@ impl Scope {
     }
 }
 
-/// What a pass works on.
+/// The input of a pass.
 #[derive(Debug)]
 pub struct Part {
-    /// What the kernel holds of it. It is taken out of what is known of the whole kernel and goes
-    /// back there ([`Observed::join`]).
+    /// The observed state of the part. It is taken out of the observed state of the whole kernel and put back by
+    /// [`Observed::join`].
     pub observed: Observed,
-    /// What it should hold.
+    /// The desired state of the part.
     pub desired: Desired,
-    /// Of what this takes care.
+    /// What the pass covers.
     pub scope: Scope,
 }
 
-/// What Services want together, and how many do: of everything else it is known whose it is.
+/// The objects that several Services may share, with the number of Services that need each. Every other object
+/// belongs to one known Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shared {
     entries: BTreeMap<SetEntry, u32>,
@@ -50,7 +50,7 @@ pub struct Shared {
 }
 
 impl From<Desired> for Shared {
-    /// As [`Shared::of`], without a copy.
+    /// The same as [`Shared::of`], without a copy.
     fn from(desired: Desired) -> Self {
         Self {
             entries: desired.common,
@@ -60,7 +60,7 @@ impl From<Desired> for Shared {
 }
 
 impl Shared {
-    /// What the Services of a plan want together.
+    /// The shared objects of a plan's Services.
     pub fn of(desired: &Desired) -> Self {
         Self {
             entries: desired.common.clone(),
@@ -68,12 +68,11 @@ impl Shared {
         }
     }
 
-    /// The part of the kernel that a change concerns: of the Services that changed and of them alone,
-    /// `before` is what they wanted and `after` what they want, on the same node and network.
-    /// `shadow` is as the plan before wanted it.
+    /// The part of the kernel state that a change affects. `before` and `after` are the desired states of only the
+    /// changed Services, on the same node and network. `shadow` is the kernel state that the previous plan led to.
     ///
-    /// `None` if it cannot be told from the part; then `shadow` is as it was, and a pass over
-    /// everything has to follow, which makes a new value of this.
+    /// `None` if the part alone is not enough to decide. Then `shadow` is unchanged, but `self` may already count the
+    /// change. The caller must run a pass over everything, which creates a new `Shared`.
     pub fn narrow(
         &mut self,
         shadow: &mut Observed,
@@ -92,7 +91,7 @@ impl Shared {
             .iter()
             .filter(fresh)
             .any(|server| shadow.virtual_servers.contains_key(server))
-            || others.meets(shadow, before, &after)
+            || others.contradict(shadow, before, &after)
         {
             return None;
         }
@@ -106,7 +105,7 @@ impl Shared {
         })
     }
 
-    /// Counts what changed, and gives what Services want that did not change.
+    /// Updates the counts with the change, and returns the objects that unchanged Services need.
     fn follow(&mut self, before: &Desired, after: &Desired) -> Others {
         let (was, is) = (Self::of(before), Self::of(after));
         Others {
@@ -115,7 +114,7 @@ impl Shared {
     }
 }
 
-/// What of a part is wanted by others, too: it is in the kernel and stays there.
+/// Objects of a part that other Services need too: they are in the kernel and stay there.
 struct Others {
     entries: BTreeSet<SetEntry>,
 }
@@ -132,8 +131,8 @@ impl Others {
         }
     }
 
-    /// Whether the kernel already holds what nobody was known to want: then somebody did.
-    fn meets(&self, shadow: &Observed, before: &Desired, after: &Desired) -> bool {
+    /// Whether the kernel contradicts the counts: it already holds an entry that no Service was known to need.
+    fn contradict(&self, shadow: &Observed, before: &Desired, after: &Desired) -> bool {
         after.sets.iter().any(|(id, set)| {
             let nothing = BTreeSet::new();
             let wanted = before.sets.get(id).map_or(&nothing, |set| &set.entries);
@@ -145,7 +144,7 @@ impl Others {
     }
 }
 
-/// Takes counts away and adds others; gives those that others have between the two.
+/// Subtracts the counts `was` and adds `is`. Returns the keys that other Services need in between.
 fn recount<K: Ord + Copy>(
     counts: &mut BTreeMap<K, u32>,
     was: &BTreeMap<K, u32>,
@@ -169,7 +168,7 @@ fn recount<K: Ord + Copy>(
     others
 }
 
-/// Where these Services answer, or finish what they have.
+/// The virtual servers of these Services, including those that only finish existing connections.
 fn servers(desired: &Desired) -> impl Iterator<Item = &VirtualServerKey> {
     desired.virtual_servers.keys().chain(&desired.resting)
 }
@@ -178,7 +177,7 @@ fn is_wanted(desired: &Desired, server: &VirtualServerKey) -> bool {
     desired.virtual_servers.contains_key(server) || desired.resting.contains(server)
 }
 
-/// Whether every set is there and holds what comes beside what goes.
+/// Whether every set exists and has capacity for the new entries in addition to the old ones.
 fn fits(shadow: &Observed, before: &Desired, after: &Desired) -> bool {
     after.sets.iter().all(|(id, set)| {
         let nothing = BTreeSet::new();
@@ -204,7 +203,8 @@ fn entries(before: &Desired, after: &Desired, others: &Others) -> Entries {
 }
 
 impl Observed {
-    /// Takes the part out that is about these. What is not about Services goes with it.
+    /// Removes and returns the part with these servers and entries. State that is not specific to a Service goes with
+    /// it.
     fn split(
         &mut self,
         servers: &BTreeSet<VirtualServerKey>,
@@ -222,7 +222,7 @@ impl Observed {
             device_up: self.device_up,
             leftover_sets: std::mem::take(&mut self.leftover_sets),
             loaded_schedulers: std::mem::take(&mut self.loaded_schedulers),
-            // The same for every Service.
+            // These are the same for every Service.
             routes: std::mem::take(&mut self.routes),
             policy: std::mem::take(&mut self.policy),
             rules: std::mem::take(&mut self.rules),
@@ -240,13 +240,13 @@ impl Observed {
         part
     }
 
-    /// Whether some virtual server has the scheduler of this one.
+    /// Whether any virtual server has the scheduler of `wanted`.
     fn uses(&self, wanted: &VirtualServer) -> bool {
         let mut servers = self.virtual_servers.values();
         servers.any(|server| server.scheduler == wanted.scheduler)
     }
 
-    /// Puts a part back.
+    /// Puts a part back after a pass.
     pub fn join(&mut self, part: Self) {
         self.virtual_servers.extend(part.virtual_servers);
         for (id, set) in part.sets {

@@ -1,8 +1,7 @@
-//! The real servers of a virtual server: a list of the plan as it is, or one of their own.
+//! The real servers of a virtual server: either a list shared with the plan, or their own list.
 //!
-//! A node has them up to four times: in its plan, as it wants them, as it left them, and as it found
-//! them. Nearly always these are the same, so they share the plan's list, and only what differs takes
-//! room.
+//! A node holds them up to four times: in its plan, as desired state, as last written, and as observed. These are
+//! nearly always equal, so they share the plan's list, and only differences take memory.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,26 +12,25 @@ use portolan_plan::{Backend, BackendList};
 
 use crate::RealServerKey;
 
-/// Weights by backend, in the order of backends. A copy costs nothing, a change of one that is a list
-/// of the plan copies that.
+/// Weights by backend, in the order of backends. Cloning is cheap; a change to a list shared with the plan copies it.
 #[derive(Clone)]
 pub struct RealServers(Held);
 
 #[derive(Clone)]
 enum Held {
-    /// As the plan has it.
+    /// The plan's list.
     Plan(Arc<BackendList>),
-    /// A sorted list, because a node has ten thousands of short ones and seldom changes one.
+    /// A sorted list: a node has tens of thousands of short lists and seldom changes one.
     Own(LiteMap<RealServerKey, u32>),
 }
 
 impl RealServers {
-    /// None.
+    /// An empty list.
     pub const fn new() -> Self {
         Self(Held::Own(LiteMap::new()))
     }
 
-    /// How many there are.
+    /// The number of real servers.
     pub fn len(&self) -> usize {
         match &self.0 {
             Held::Plan(list) => list.len(),
@@ -40,12 +38,12 @@ impl RealServers {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are no real servers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The weight of this one; `None` if it is not among them.
+    /// The weight of a real server; `None` if it is not in the list.
     pub fn get(&self, key: &RealServerKey) -> Option<u32> {
         match &self.0 {
             Held::Plan(list) => {
@@ -58,15 +56,15 @@ impl RealServers {
         }
     }
 
-    /// Whether this one is among them.
+    /// Whether the list contains a real server.
     pub fn contains_key(&self, key: &RealServerKey) -> bool {
         self.get(key).is_some()
     }
 
-    /// All of them with their weights.
+    /// The real servers with their weights, in order.
     pub fn iter(&self) -> impl Iterator<Item = (RealServerKey, u32)> {
         static NONE: LiteMap<RealServerKey, u32> = LiteMap::new();
-        // One of the two is empty.
+        // One of the two parts is always empty.
         let (plan, own) = match &self.0 {
             Held::Plan(list) => (list.as_slice(), &NONE),
             Held::Own(own) => (&[][..], own),
@@ -75,34 +73,34 @@ impl RealServers {
         plan.iter().map(pair).chain(own)
     }
 
-    /// All of them without their weights.
+    /// The real servers without their weights, in order.
     pub fn keys(&self) -> impl Iterator<Item = RealServerKey> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Adds one, or gives it this weight; the weight that it had.
+    /// Adds a real server or changes its weight, and returns the previous weight.
     pub fn insert(&mut self, key: RealServerKey, weight: u32) -> Option<u32> {
         self.change(|own| own.insert(key, weight))
     }
 
-    /// Takes one out; the weight that it had.
+    /// Removes a real server and returns its weight.
     pub fn remove(&mut self, key: &RealServerKey) -> Option<u32> {
         self.change(|own| own.remove(key))
     }
 
-    /// Makes room for so many more.
+    /// Reserves capacity for `more` real servers.
     pub(crate) fn reserve(&mut self, more: usize) {
         self.change(|own| own.reserve(more));
     }
 
-    /// Uses the memory of `with` if both are equal.
+    /// Shares the memory of `with` if both are equal.
     pub(crate) fn share(&mut self, with: &Self) {
         if self == with {
             *self = with.clone();
         }
     }
 
-    /// Whether both are one list of a plan, which is held once.
+    /// Whether both share the same list of a plan.
     pub fn is_shared_with(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Held::Plan(left), Held::Plan(right)) => Arc::ptr_eq(left, right),
@@ -110,7 +108,7 @@ impl RealServers {
         }
     }
 
-    /// Changes them, in a list of their own.
+    /// Changes the list, after copying it if it is shared with the plan.
     fn change<T>(&mut self, change: impl FnOnce(&mut LiteMap<RealServerKey, u32>) -> T) -> T {
         let mut own = match std::mem::take(self).0 {
             Held::Plan(list) => list.as_slice().iter().map(pair).collect(),
@@ -154,7 +152,7 @@ impl PartialEq for RealServers {
 
 impl Eq for RealServers {}
 
-/// As a map, wherever they are kept.
+/// Formats a map, independent of the storage.
 impl fmt::Debug for RealServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
@@ -172,7 +170,7 @@ fn key(backend: &Backend) -> RealServerKey {
     }
 }
 
-/// Backends of a list are in the order of their addresses and ports, each of which is there once.
+/// Compares by address and port, which is the order of a backend list; each pair occurs once.
 fn compare(backend: &Backend, with: &RealServerKey) -> Ordering {
     key(backend).cmp(with)
 }
@@ -190,7 +188,7 @@ mod tests {
         weights.iter().map(backend).collect()
     }
 
-    /// The same real servers, as a list of a plan and as their own.
+    /// The same real servers, as a plan's list and as an own list.
     fn both(weights: &[(u8, u16)]) -> [RealServers; 2] {
         let list = BackendList::new(backends(weights));
         let own = list.as_slice().iter().map(pair).collect();
@@ -202,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn it_cannot_be_told_where_they_are_kept() {
+    fn both_storages_behave_the_same() {
         let [plan, own] = both(&[(3, 1), (1, 0), (2, 65_535)]);
         assert!(is_of_plan(&plan) && !is_of_plan(&own));
         assert_eq!(plan, own);

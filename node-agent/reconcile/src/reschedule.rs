@@ -1,33 +1,34 @@
-//! Changing the scheduler of a virtual server that is in use.
+//! Changes the scheduler of a virtual server that is in use.
 //!
-//! The kernel takes the old scheduler away, waits until nobody uses it any more, and then gives the
-//! new one. In between the virtual server refuses new connections. So they are held for that moment,
-//! one virtual server after the other: clients that hear nothing send again (S-104).
+//! The kernel removes the old scheduler, waits until no packet uses it any more, and then sets the new one. In
+//! between, the virtual server refuses new connections. Therefore new connections are dropped during the change, one
+//! virtual server after the other: clients that receive no answer retransmit (S-104).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use portolan_plan::Family;
 
+use crate::VirtualServerKey;
+use crate::phase::{Batch, Phase};
 use crate::{
-    Desired, IpvsOp, Observed, Op, Phase, SchedulerOp, Scheduling, SetEntry, SetId, SetOp, SetRole,
+    Desired, IpvsOp, Observed, Op, SchedulerOp, Scheduling, SetEntry, SetId, SetOp, SetRole,
 };
-use crate::{VirtualServerKey, diff::Batch};
 
-/// So many schedulers are changed in one pass. Each change waits for all processors, some tens of
-/// milliseconds: these take about a second, for which a newer plan waits at most. What is left
-/// follows with the next pass at once.
+/// The maximum number of schedulers changed in one pass. Each change waits for all processors, some tens of
+/// milliseconds, so a newer plan waits for about one second at most. The remaining changes follow in the next pass,
+/// which starts at once.
 pub const RESCHEDULED_AT_ONCE: usize = 32;
 
-/// The operations of one change: hold, edit, release.
+/// The number of operations of one change: hold, edit, release.
 const OPS_OF_ONE: usize = 3;
 
-/// Whether [`crate::diff()`] left some scheduler changes to a next pass; `ops` are those of `phase`.
+/// Whether [`crate::diff()`] left some scheduler changes to the next pass; `ops` are the operations of `phase`.
 pub fn puts_off(phase: Phase, ops: &[Op]) -> bool {
     phase == Phase::Reschedule && ops.len() >= RESCHEDULED_AT_ONCE * OPS_OF_ONE
 }
 
-/// Where a virtual server stands while new connections to it are held.
+/// The set and entry that hold new connections to a virtual server.
 pub(crate) fn hold(server: VirtualServerKey) -> (SetId, SetEntry) {
     let set = SetId {
         role: SetRole::Hold,
@@ -36,7 +37,7 @@ pub(crate) fn hold(server: VirtualServerKey) -> (SetId, SetEntry) {
     (set, SetEntry::of(server))
 }
 
-/// Loads schedulers that no virtual server shows to be there, and changes those of virtual servers.
+/// Loads schedulers that are not known to be loaded, and changes those of virtual servers.
 pub(crate) fn schedulers(
     batch: &mut Batch,
     observed: &Observed,
@@ -53,7 +54,7 @@ pub(crate) fn schedulers(
         let scheduler = Arc::clone(scheduler);
         batch.push(Phase::Ground, Op::Scheduler(SchedulerOp { scheduler }));
     }
-    // Those that cannot succeed yet must not take the place of those that can.
+    // Changes to a scheduler that is not loaded yet may fail, so they must not displace those that can succeed.
     let (ready, waiting): (Vec<_>, Vec<_>) = changes
         .into_iter()
         .partition(|(_, scheduling)| known.contains(&scheduling.scheduler));

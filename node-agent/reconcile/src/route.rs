@@ -1,8 +1,8 @@
-//! How packets of Services come to this node's IPVS: by a mark, not by their addresses.
+//! Routes packets for Services to this node's IPVS by a mark, not by their addresses.
 //!
-//! A rule of the table `raw` marks packets to frontends. Policy rules send what is marked to a table whose only
-//! route delivers locally, where IPVS takes it. No address is bound or routed as a whole, so other ports of an
-//! address stay where they are. Rules and routes are the same for one Service and for ten thousand.
+//! A rule in the table `raw` marks packets to frontends. Policy rules send marked packets to a routing table whose
+//! only route delivers them locally, where IPVS processes them. No address is bound or routed as a whole, so other
+//! ports of an address are not affected. Rules and routes are the same for one Service and for ten thousand.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,34 +13,35 @@ use portolan_plan::{Family, NodeEntry, Settings};
 
 use crate::host::HostNetwork;
 
-/// The routing protocol that our routes and policy rules carry, so that we know them again. No routing daemon
-/// uses it.
+/// The routing protocol of Portolan's routes and policy rules, by which they are recognised. No routing daemon uses
+/// it.
 pub const ROUTE_PROTOCOL: u8 = 112;
 
-/// The metric of routes to service ranges: whoever routes a range as well goes first.
+/// The metric of routes to service ranges. It is high, so that another program's route to the same range takes
+/// precedence.
 pub const RANGE_METRIC: u32 = 10_270;
 
-/// A route of ours.
+/// A route that Portolan owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Route {
-    /// `local default dev lo table TABLE`: what comes to the table is delivered here.
+    /// `local default dev lo table TABLE`: packets looked up in the table are delivered locally.
     Deliver {
         /// The family.
         family: Family,
         /// The table.
         table: u32,
     },
-    /// A unicast route of a service range to our device. IPVS takes the node's own connections wherever they are
-    /// routed, but the kernel asks for some route, and a node may have no default route.
+    /// A unicast route of a service range to Portolan's device. IPVS takes the node's own connections regardless of
+    /// their route, but the kernel needs some route, and a node may have no default route.
     Range {
         /// The range.
         to: IpNet,
-        /// The address that the node's own connections carry. Where the endpoint is the node itself, a daemon that
-        /// takes datagrams on all addresses answers from the address it was asked from, so this has to be the
-        /// endpoint's. The kernel's own choice may be any, one of `lo` too.
+        /// The source address of the node's own connections. If the endpoint is the node itself, a daemon that
+        /// receives datagrams on all addresses replies from the address at which it was addressed, so this must be
+        /// the endpoint's address. The kernel's own choice may be any address, even one of `lo`.
         source: Option<IpAddr>,
     },
-    /// `local TO dev DEVICE table local`: what Portolan's first version wrote. It makes other ports of the addresses
+    /// `local TO dev DEVICE table local`: written by Portolan's first version. It makes other ports of the addresses
     /// unreachable, so it is removed.
     Local {
         /// The addresses.
@@ -57,7 +58,8 @@ impl Route {
         }
     }
 
-    /// Whether the kernel has only one of the two: a route of a range that has another source replaces this one.
+    /// Whether the kernel keeps only one of the two routes: a route of the same range with another source replaces
+    /// this one.
     pub fn replaces(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Range { to, .. }, Self::Range { to: other, .. }) => to == other,
@@ -65,7 +67,7 @@ impl Route {
         }
     }
 
-    /// The arguments of `ip route add` (`ip -6 route add` for IPv6).
+    /// The arguments of `ip route add`, or of `ip -6 route add` for IPv6.
     pub fn text(&self, device: &str) -> String {
         match self {
             Self::Deliver { table, .. } => {
@@ -80,7 +82,7 @@ impl Route {
     }
 }
 
-/// Without the device, whose name is a setting.
+/// Formats without the device, whose name is a setting.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -94,30 +96,30 @@ impl fmt::Display for Route {
     }
 }
 
-/// A policy routing rule of ours.
+/// A policy routing rule that Portolan owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyRule {
     /// The family.
     pub family: Family,
-    /// Its priority: rules with a lower number come first.
+    /// Its priority: rules with a lower number are evaluated first.
     pub priority: u32,
-    /// What it does.
+    /// Its action.
     pub action: PolicyAction,
 }
 
-/// What a policy rule does.
+/// The action of a policy rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PolicyAction {
-    /// `iif lo fwmark MARK/MASK goto TARGET`: look-ups that start on this node go on behind our rules, unless the
-    /// packet has all bits of the mask, as the node's own packets to Services have. The others are checks whether the
-    /// way back to a packet's source exists: a check that counts the mark (`src_valid_mark`, `rpfilter --validmark`)
-    /// would find every source to be local, and drop the packet.
+    /// `iif lo fwmark MARK/MASK goto TARGET`: look-ups that start on this node skip Portolan's rules, unless the
+    /// packet has all bits of the mask, as the node's own packets to Services do. The other look-ups are checks of
+    /// the route back to a packet's source. A check that includes the mark (`src_valid_mark`, `rpfilter --validmark`)
+    /// would otherwise find every source to be local, and drop the packet.
     Skip {
-        /// The bit that captures.
+        /// The capture bit.
         mark: u32,
-        /// This bit and the one that masquerades.
+        /// The capture bit and the masquerade bit.
         mask: u32,
-        /// The priority of the rule behind ours.
+        /// The priority of the rule after Portolan's look-up rule.
         target: u32,
     },
     /// `fwmark MARK/MARK lookup TABLE`.
@@ -127,7 +129,7 @@ pub enum PolicyAction {
         /// The table.
         table: u32,
     },
-    /// `nop`: where [`PolicyAction::Skip`] leads.
+    /// `nop`: the target of [`PolicyAction::Skip`].
     Nop,
 }
 
@@ -151,7 +153,7 @@ impl PolicyRule {
     }
 }
 
-/// The arguments of `ip rule add` (`ip -6 rule add` for IPv6).
+/// Formats as the arguments of `ip rule add`, or of `ip -6 rule add` for IPv6.
 impl fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pref {} ", self.priority)?;
@@ -168,15 +170,15 @@ impl fmt::Display for PolicyRule {
     }
 }
 
-/// Whether somebody else has virtual servers in the range.
+/// Whether other programs may have virtual servers in the range.
 fn overlaps(range: &IpNet, excluded: &[IpNet]) -> bool {
     excluded
         .iter()
         .any(|other| range.contains(&other.network()) || other.contains(&range.network()))
 }
 
-/// The service ranges in which nothing is anybody else's: connections to their unused addresses and ports are
-/// refused.
+/// The service ranges that no other program or route uses. Connections to their unused addresses and ports are
+/// rejected.
 pub(crate) fn own_ranges<'a>(
     service_ranges: &'a [IpNet],
     excluded: &'a [IpNet],
@@ -184,11 +186,11 @@ pub(crate) fn own_ranges<'a>(
 ) -> impl Iterator<Item = IpNet> + 'a {
     let ranges = service_ranges.iter().map(IpNet::trunc);
     ranges
-        .filter(|range| host.knows(Family::of(range.addr())))
+        .filter(|range| host.supports(Family::of(range.addr())))
         .filter(|range| host.leaves_free(range) && !overlaps(range, excluded))
 }
 
-/// The routes of a node with these ranges of its own.
+/// The routes of a node for these service ranges.
 pub(crate) fn routes(
     ranges: impl Iterator<Item = IpNet>,
     node: &NodeEntry,
@@ -200,11 +202,11 @@ pub(crate) fn routes(
             .addresses
             .iter()
             .filter(|own| Family::of(**own) == family);
-        // The kernel refuses a source that the node does not have, or not yet.
+        // The kernel rejects a source address that the node does not have, or cannot use yet.
         own.find(|own| host.can_send_from(**own)).copied()
     };
     let families = Family::BOTH.into_iter();
-    let families = families.filter(|family| host.knows(*family));
+    let families = families.filter(|family| host.supports(*family));
     let table = node.settings.capture.table;
     let deliver = families.map(|family| Route::Deliver { family, table });
     deliver
@@ -218,7 +220,7 @@ pub(crate) fn routes(
 /// The policy rules of a node.
 pub(crate) fn policy(settings: &Settings, host: &HostNetwork) -> BTreeSet<PolicyRule> {
     let families = Family::BOTH.into_iter();
-    let families = families.filter(|family| host.knows(*family));
+    let families = families.filter(|family| host.supports(*family));
     families
         .flat_map(|family| PolicyRule::of(family, settings))
         .collect()

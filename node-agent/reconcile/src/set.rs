@@ -1,6 +1,7 @@
-//! Address sets: their names, kinds and entries. The rules are constant; all that follows the
-//! cluster is in here.
+//! Address sets: their names, kinds and entries. The rules are constant; everything that depends on the cluster is in
+//! the sets.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -10,40 +11,40 @@ use portolan_plan::{Family, Protocol};
 
 use crate::VirtualServerKey;
 
-/// The name under which a larger set is filled before it takes the place of another.
+/// The name of the set that is filled before it replaces another one.
 pub const SPARE_SET: &str = "PORTOLAN-SPARE";
 
-/// Sets that are removed where they are found: what a crash left, and those of Portolan's first version.
+/// Sets that are removed if they exist: the remains of a crash, and sets of Portolan's first version.
 pub const LEFTOVER_SETS: [&str; 3] = [SPARE_SET, "PORTOLAN-VIPNET", "PORTOLAN-6-VIPNET"];
 
-/// What a set is for.
+/// The purpose of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
     /// Cluster IPs with their ports.
     ClusterIp,
-    /// This node's endpoints as they reach themselves.
+    /// This node's endpoints as destination and source, for connections of a pod to itself.
     Hairpin,
     /// Other frontends of Services with policy Cluster: their clients are masqueraded (S-77).
     Masq,
-    /// Frontends whose policy Local leaves outsiders to other nodes (S-22).
+    /// Frontends with policy Local that drop connections of outsiders, because other nodes serve them (S-22).
     NoLocal,
-    /// Who may connect to guarded frontends (S-86).
+    /// The sources that may connect to guarded frontends (S-86).
     Allow,
-    /// Frontends that are for some sources only.
+    /// Frontends with source ranges.
     Guarded,
     /// The ranges of this node's pods.
     Pods,
-    /// Every address and port on which a Service answers, that is, has a backend.
+    /// All frontends with a backend.
     Frontend,
-    /// Frontends without a backend: new connections are refused, and TCP connections that stand end here.
+    /// Frontends without a backend: new connections are rejected, and existing TCP connections end here.
     Refuse,
-    /// The addresses of frontends other than node ports: ICMP errors about their connections come here.
+    /// The addresses of frontends other than node ports: destinations of ICMP errors about their connections.
     Vips,
-    /// The service ranges: connections to their unused addresses and ports are refused.
+    /// The service ranges: connections to their unused addresses and ports are rejected.
     Ranges,
-    /// Ports on which health checks are answered (S-144).
+    /// Health check ports (S-144).
     Health,
-    /// Frontends whose scheduler is being changed: new connections wait (S-104).
+    /// Frontends whose scheduler is being changed: new connections are held (S-104).
     Hold,
 }
 
@@ -65,7 +66,7 @@ impl SetRole {
         Self::Hold,
     ];
 
-    /// The role as it stands in the set's name.
+    /// The role as written in the set's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClusterIp => "CLUSTERIP",
@@ -84,7 +85,7 @@ impl SetRole {
         }
     }
 
-    /// The kind of set that serves the role.
+    /// The kind of set for the role.
     pub fn kind(self) -> SetKind {
         match self {
             Self::ClusterIp
@@ -101,25 +102,26 @@ impl SetRole {
         }
     }
 
-    /// Seconds after which the kernel removes an entry by itself; `None` where entries stay. What is
-    /// held must not stay held when the agent dies between hold and release: a change of a scheduler
-    /// takes some tens of milliseconds, and clients that hear nothing send again for much longer.
+    /// The timeout in seconds after which the kernel removes an entry; `None` if entries do not expire. Connections
+    /// must not stay held if the agent dies between hold and release. A scheduler change takes some tens of
+    /// milliseconds, and clients without an answer retransmit for much longer.
     pub fn timeout_seconds(self) -> Option<u32> {
         (self == Self::Hold).then_some(5)
     }
 }
 
-/// A set of ours: its role and family. Displayed as the kernel knows it, `PORTOLAN-6-RANGES`.
+/// The identity of one of Portolan's sets: its role and family. The displayed form is the kernel's name, for example
+/// `PORTOLAN-6-RANGES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId {
-    /// What it is for.
+    /// Its purpose.
     pub role: SetRole,
     /// The family of its entries.
     pub family: Family,
 }
 
 impl SetId {
-    /// Every set.
+    /// All sets.
     pub fn all() -> impl Iterator<Item = Self> {
         let families = |role| {
             Family::BOTH
@@ -140,7 +142,7 @@ impl fmt::Display for SetId {
     }
 }
 
-/// A name that is none of our sets.
+/// The name does not belong to one of Portolan's sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotOurs;
 
@@ -152,26 +154,26 @@ impl FromStr for SetId {
     }
 }
 
-/// The kernel's set types that are used.
+/// The set types of the kernel that Portolan uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetKind {
     /// Addresses with protocol and port.
     HashIpPort,
-    /// Ranges.
+    /// Address ranges.
     HashNet,
     /// Addresses with protocol and port, and a second address.
     HashIpPortIp,
     /// Addresses with protocol and port, and a range of second addresses.
     HashIpPortNet,
-    /// Ports, all of them.
+    /// All ports.
     BitmapPort,
 }
 
 impl SetKind {
-    /// How many entries a bitmap of all ports has room for.
+    /// The capacity of a bitmap of all ports.
     pub const PORTS: u32 = 65_536;
 
-    /// The kind as `ipset` spells it.
+    /// The type name, as in `ipset`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::HashIpPort => "hash:ip,port",
@@ -183,10 +185,10 @@ impl SetKind {
     }
 }
 
-/// An entry, displayed as `ipset save` spells it.
+/// A set entry. The displayed form is that of `ipset save`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetEntry {
-    /// Of a `hash:ip,port`.
+    /// An entry of a `hash:ip,port`.
     AddressPort {
         /// The address.
         address: IpAddr,
@@ -195,9 +197,9 @@ pub enum SetEntry {
         /// The port.
         port: u16,
     },
-    /// Of a `hash:net`.
+    /// An entry of a `hash:net`.
     Net(IpNet),
-    /// Of a `hash:ip,port,ip`.
+    /// An entry of a `hash:ip,port,ip`.
     AddressPortSource {
         /// The destination address.
         address: IpAddr,
@@ -208,7 +210,7 @@ pub enum SetEntry {
         /// The source address.
         source: IpAddr,
     },
-    /// Of a `hash:ip,port,net`.
+    /// An entry of a `hash:ip,port,net`.
     AddressPortNet {
         /// The destination address.
         address: IpAddr,
@@ -219,12 +221,12 @@ pub enum SetEntry {
         /// The range of source addresses, never /0.
         net: IpNet,
     },
-    /// Of a `bitmap:port`.
+    /// An entry of a `bitmap:port`.
     Port(u16),
 }
 
 impl SetEntry {
-    /// A virtual server as it stands in a `hash:ip,port`.
+    /// The `hash:ip,port` entry of a virtual server.
     pub fn of(server: VirtualServerKey) -> Self {
         let VirtualServerKey {
             address,
@@ -294,4 +296,13 @@ impl fmt::Display for SetEntry {
             Self::Port(port) => port.fmt(f),
         }
     }
+}
+
+/// The desired state of a set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DesiredSet {
+    /// The minimum capacity in entries.
+    pub max_elements: u32,
+    /// Its entries.
+    pub entries: BTreeSet<SetEntry>,
 }

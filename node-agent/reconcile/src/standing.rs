@@ -1,6 +1,5 @@
-//! What an operation stands on. Phases order operations; this holds one back whose ground was not
-//! laid because an operation before it failed, so that a failure never opens or takes away more than
-//! it has to.
+//! The preconditions of operations. Phases order operations; this module holds back an operation whose precondition
+//! is missing because an earlier operation failed. A failure therefore never exposes or removes more than necessary.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +11,8 @@ use crate::{
     SetEntry, SetId, SetOp, SetRole, VirtualServerKey,
 };
 
-/// Splits the operations of a phase into those that the kernel, as it is, may be given, and those
-/// that are held back, with the reason.
+/// Splits the operations of a phase into those that are ready for the kernel in its current state, and those that are
+/// held back, with the reason.
 pub fn ready(
     mut ops: Vec<Op>,
     state: &Observed,
@@ -21,7 +20,7 @@ pub fn ready(
 ) -> (Vec<Op>, Vec<(Op, &'static str)>) {
     let mut taking = BTreeMap::new();
     let unscheduled = unscheduled(&ops, state);
-    ops.retain(|op| !stands_on(op, &unscheduled));
+    ops.retain(|op| !depends_on(op, &unscheduled));
     let mut reasons = Vec::new();
     let held_back = ops.extract_if(.., |op| {
         let reason = scheduled(op).and_then(|server| unscheduled.get(server).copied());
@@ -35,7 +34,7 @@ pub fn ready(
     (ops, held_back.into_iter().zip(reasons).collect())
 }
 
-/// The virtual server that an operation gives a scheduler.
+/// The virtual server whose scheduler an operation sets.
 fn scheduled(op: &Op) -> Option<&VirtualServerKey> {
     match op {
         Op::Ipvs(
@@ -45,8 +44,8 @@ fn scheduled(op: &Op) -> Option<&VirtualServerKey> {
     }
 }
 
-/// The virtual servers that cannot get the scheduler that they should have: the kernel does not have
-/// it, or nothing would hold new connections while it changes (S-101, S-104).
+/// The virtual servers that cannot get their desired scheduler: the kernel does not have it, or new connections could
+/// not be held during the change (S-101, S-104).
 fn unscheduled(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey, &'static str> {
     let mut servers = BTreeMap::new();
     if ops.iter().all(|op| scheduled(op).is_none()) {
@@ -68,17 +67,17 @@ fn unscheduled(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey, &'sta
             servers.insert(*server, "held back: the kernel does not have its scheduler");
         } else if changes && !(state.sets.contains_key(&hold(*server).0) && filters(state, family))
         {
-            let reason = "held back: nothing would hold its new connections meanwhile";
+            let reason = "held back: new connections could not be held during the change";
             servers.insert(*server, reason);
         }
     }
     servers
 }
 
-/// Whether an operation has no meaning without the scheduler of one of these: real servers of a
-/// virtual server that is not made, a hold without a change. The virtual server is told of, so these
-/// are left out in silence.
-fn stands_on(op: &Op, unscheduled: &BTreeMap<VirtualServerKey, &'static str>) -> bool {
+/// Whether an operation is pointless without the scheduler of one of these virtual servers: real servers of a virtual
+/// server that is not created, or a hold without a change. The virtual server itself is reported, so these are left
+/// out silently.
+fn depends_on(op: &Op, unscheduled: &BTreeMap<VirtualServerKey, &'static str>) -> bool {
     match op {
         Op::Ipvs(IpvsOp::AddRealServer { server, .. }) => unscheduled.contains_key(server),
         Op::Set(SetOp::AddEntry { set, entry } | SetOp::DeleteEntry { set, entry }) => {
@@ -88,7 +87,7 @@ fn stands_on(op: &Op, unscheduled: &BTreeMap<VirtualServerKey, &'static str>) ->
     }
 }
 
-/// A frontend that is not for everybody must not answer before those are kept out (S-22, S-86).
+/// A restricted frontend must not accept connections before the excluded clients are kept out (S-22, S-86).
 fn exposed(op: &Op, state: &Observed, desired: &Desired) -> Option<&'static str> {
     let Op::Set(SetOp::AddEntry { set, entry }) = op else {
         return None;
@@ -105,10 +104,10 @@ fn exposed(op: &Op, state: &Observed, desired: &Desired) -> Option<&'static str>
     };
     let is_exposed =
         set.role == SetRole::Frontend && (lacks(SetRole::Guarded) || lacks(SetRole::NoLocal));
-    is_exposed.then_some("held back: nothing would keep out who must not reach it")
+    is_exposed.then_some("held back: clients that must not reach it would not be kept out")
 }
 
-/// What an operation lacks. `taking` counts the real servers that still take new connections.
+/// The missing precondition of an operation. `taking` counts the real servers that still take new connections.
 fn missing(
     op: &Op,
     state: &Observed,
@@ -116,15 +115,15 @@ fn missing(
     taking: &mut BTreeMap<VirtualServerKey, usize>,
 ) -> Option<&'static str> {
     let (lacks, reason) = match op {
-        // Let through without its virtual server, a port would reach the node's own daemons.
+        // If a port were let through without its virtual server, connections would reach the node's own daemons.
         Op::Set(SetOp::AddEntry { set, entry }) if set.role == SetRole::Frontend => (
             !served(state, desired, entry),
             "held back: its virtual server has no real server",
         ),
-        // The tools refuse them in words that name no cause.
+        // The iptables tools reject such rules with an error that does not name the cause.
         Op::Rules(RulesOp { family, rules, .. }) if !rules.is_empty() => (
             !has_sets(state, desired, *family),
-            "held back: a set that they look into is not there",
+            "held back: a set that the rules use is missing",
         ),
         Op::Link(LinkOp::AddPolicyRule {
             rule:
@@ -135,12 +134,12 @@ fn missing(
                 },
         }) => (
             !delivers(state, *family, *table),
-            "held back: nothing would deliver what it leads there",
+            "held back: the table has no route that delivers packets locally",
         ),
         Op::Link(LinkOp::DeleteRoute { route, .. }) => match **route {
             Route::Deliver { family, table } => (
                 leads(state, family, table),
-                "held back: a policy rule still leads there",
+                "held back: a policy rule still uses the table",
             ),
             Route::Range { .. } | Route::Local { .. } => (false, ""),
         },
@@ -148,7 +147,7 @@ fn missing(
             let_through(state, server),
             "held back: its port is still let through",
         ),
-        // Those that were to take its place are not there.
+        // The real servers that replace it are missing.
         Op::Ipvs(
             IpvsOp::DeleteRealServer { server, backend }
             | IpvsOp::EditRealServer {
@@ -172,7 +171,7 @@ fn missing(
     lacks.then_some(reason)
 }
 
-/// Whether a real server takes new connections: all do but those that drain.
+/// Whether a real server takes new connections: all do except draining ones.
 fn takes(
     desired: &Desired,
     server: &VirtualServerKey,
@@ -183,7 +182,7 @@ fn takes(
     weight != 0 || wanted.is_some_and(|wanted| wanted.real_servers.contains_key(backend))
 }
 
-/// How many real servers of a virtual server take new connections.
+/// The number of real servers of a virtual server that take new connections.
 fn takers(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> usize {
     let held = state.virtual_servers.get(server);
     let held = held.into_iter().flat_map(|held| held.real_servers.iter());
@@ -191,12 +190,12 @@ fn takers(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> usi
         .count()
 }
 
-/// Whether what is looked up in this table is delivered locally.
+/// Whether this table has the route that delivers packets locally.
 fn delivers(state: &Observed, family: Family, table: u32) -> bool {
     state.routes.contains(&Route::Deliver { family, table })
 }
 
-/// Whether a policy rule leads to this table.
+/// Whether a policy rule uses this table.
 fn leads(state: &Observed, family: Family, table: u32) -> bool {
     let mut rules = state.policy.iter();
     rules.any(|rule| {
@@ -218,7 +217,7 @@ fn has_sets(state: &Observed, desired: &Desired, family: Family) -> bool {
     wanted.all(|set| state.sets.contains_key(set))
 }
 
-/// Whether somebody takes the connections that this entry lets through.
+/// Whether a real server takes the connections that this entry lets through.
 fn served(state: &Observed, desired: &Desired, entry: &SetEntry) -> bool {
     let SetEntry::AddressPort {
         address,

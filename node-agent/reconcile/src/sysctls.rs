@@ -1,7 +1,7 @@
-//! The kernel settings that a node needs, by its plan and its network.
+//! The kernel settings that a node needs for its plan and its network.
 //!
-//! Names are those of `sysctl`: with dots, or with slashes where an interface is named, because
-//! interface names may hold dots.
+//! Names are those of `sysctl`: with dots, or with slashes if the name contains an interface, because interface names
+//! may contain dots.
 
 mod conntrack;
 mod ports;
@@ -14,7 +14,7 @@ use portolan_plan::{LocalDetection, NodeEntry};
 
 use crate::host::{HostAddress, HostNetwork, InterfaceKind};
 
-/// Without these, virtual servers do not work as the rules expect (S-83, S-174).
+/// Settings without which virtual servers do not work as the rules expect (S-83, S-174).
 const ALWAYS: [(&str, &str); 4] = [
     ("net.ipv4.ip_forward", "1"),
     ("net.ipv4.vs.conntrack", "1"),
@@ -22,8 +22,8 @@ const ALWAYS: [(&str, &str); 4] = [
     ("net.ipv4.vs.expire_quiescent_template", "1"),
 ];
 
-/// Makes a bridge hand to the rules what it switches. Else the answer of one pod to another on the
-/// same bridge goes past IPVS, and comes from an address that the client never asked.
+/// Settings that make a bridge pass switched packets to the rules. Without them, the reply of one pod to another on
+/// the same bridge bypasses IPVS and arrives from an address that the client never contacted.
 const BRIDGED: [(&str, &str); 2] = [
     ("net.bridge.bridge-nf-call-iptables", "1"),
     ("net.bridge.bridge-nf-call-ip6tables", "1"),
@@ -35,7 +35,7 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
         .map(|(name, value)| (name.into(), value.into()))
         .into();
     wanted.extend(conntrack::settings(&node.settings.conntrack, &host.machine));
-    // From 5.9 on a source port that is used again costs no second; before 4.1 nothing can be done.
+    // From kernel 5.9 on, reusing a source port no longer costs a second. Before 4.1, the setting does not help.
     if ((4, 1)..(5, 9)).contains(&host.machine.kernel) {
         wanted.insert("net.ipv4.vs.conn_reuse_mode".into(), "0".into());
     }
@@ -47,12 +47,12 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
     wanted
 }
 
-/// Ports that the kernel gives no connection of its own. IPVS would take the answer to one whose source port is a node
-/// port for a new connection to that node port (S-222).
+/// Ports that the kernel does not use as source ports of its own connections. If the source port is a node port, IPVS
+/// would treat the reply as a new connection to that node port (S-222).
 pub(crate) const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 
-/// Whether a value that was found will do. A larger limit or table of connection tracking is as good: administrators
-/// set one (S-220), and the kernel rounds the size of the table up. More reserved ports do no harm.
+/// Whether a found value is sufficient. A larger limit or hash table of connection tracking is also fine:
+/// administrators may set one (S-220), and the kernel rounds the table size up. Additional reserved ports do no harm.
 pub fn is_enough(name: &str, found: &str, wanted: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().ok();
     match name {
@@ -64,7 +64,7 @@ pub fn is_enough(name: &str, found: &str, wanted: &str) -> bool {
     }
 }
 
-/// What is written where a value was found that will not do: other programs' reserved ports stay.
+/// The value to write if the found value is not sufficient. Ports reserved by other programs are kept.
 pub fn with_found(name: &str, found: Option<&str>, wanted: &Arc<str>) -> Arc<str> {
     match found {
         Some(found) if name == RESERVED_PORTS => ports::joined(found, wanted).into(),
@@ -72,7 +72,7 @@ pub fn with_found(name: &str, found: Option<&str>, wanted: &Arc<str>) -> Arc<str
     }
 }
 
-/// Whether pods of this node hang on a bridge: the settings say so, or a bridge is their gateway.
+/// Whether pods of this node are connected to a bridge: the settings say so, or a bridge is their gateway.
 fn has_bridged_pods(node: &NodeEntry, host: &HostNetwork) -> bool {
     let is_gateway = |address: &HostAddress| {
         let holds = |range: &IpNet| range.contains(&address.address);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_or_more_will_do_and_what_is_smaller_will_not() {
+    fn larger_limits_and_more_ports_are_enough_and_smaller_ones_are_not() {
         for name in [conntrack::BUCKETS, conntrack::MAX] {
             assert!(is_enough(name, "65536", "32768") && is_enough(name, "32768", "32768"));
             assert!(!is_enough(name, "16384", "32768") && !is_enough(name, "", "32768"));
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(beside_the_usual(&node(), &elsewhere), [""; 0]);
         let routed = with(InterfaceKind::Other, "10.244.1.1/24");
         assert_eq!(beside_the_usual(&node(), &routed), [""; 0]);
-        let said = NodeEntry {
+        let configured = NodeEntry {
             settings: Settings {
                 local_detection: LocalDetection::BridgeInterface {
                     bridge: "cni0".into(),
@@ -198,6 +198,9 @@ mod tests {
             },
             ..NodeEntry::default()
         };
-        assert_eq!(beside_the_usual(&said, &HostNetwork::default()), bridged);
+        assert_eq!(
+            beside_the_usual(&configured, &HostNetwork::default()),
+            bridged
+        );
     }
 }

@@ -1,23 +1,23 @@
-//! How long IPVS remembers idle connections (S-105).
+//! The timeouts after which IPVS removes idle connections (S-105).
 
 use std::fmt;
 
 use portolan_plan::{Period, TimeoutSettings};
 
-/// Timeouts of IPVS connections in seconds. Where they are wanted, 0 leaves what the kernel has.
+/// Timeouts of IPVS connections in seconds. In desired state, 0 keeps the kernel's value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Idle established TCP connections.
+    /// The timeout of idle established TCP connections.
     pub tcp: u32,
-    /// TCP connections after a FIN.
+    /// The timeout of TCP connections after a FIN.
     pub tcp_fin: u32,
-    /// UDP flows.
+    /// The timeout of UDP flows.
     pub udp: u32,
 }
 
 impl Timeouts {
-    /// What settings ask for, in the kernel's whole seconds. A time that no kernel can count stays
-    /// too long, so that the kernel refuses it and the failure says so.
+    /// The timeouts of the settings, rounded up to the kernel's whole seconds. A time that exceeds the kernel's range
+    /// becomes the maximum value, so that the kernel rejects it and the failure is reported.
     pub fn of(settings: &TimeoutSettings) -> Self {
         let seconds = |period: Period| {
             let seconds = period.as_milliseconds().div_ceil(1000);
@@ -30,12 +30,12 @@ impl Timeouts {
         }
     }
 
-    /// Whether what was `found` is what these ask for.
+    /// Whether the `found` timeouts satisfy these.
     pub fn are_met_by(&self, found: &Self) -> bool {
         found.with(self) == *found
     }
 
-    /// These, and where others ask for something, that.
+    /// These timeouts, overridden by the non-zero ones of `wanted`.
     #[must_use]
     pub fn with(&self, wanted: &Self) -> Self {
         let one = |held, wanted| if wanted == 0 { held } else { wanted };
@@ -47,7 +47,7 @@ impl Timeouts {
     }
 }
 
-/// As operators give them to `ipvsadm --set`.
+/// Formats in the order of `ipvsadm --set`.
 impl fmt::Display for Timeouts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tcp, tcp_fin, udp } = self;

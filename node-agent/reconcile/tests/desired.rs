@@ -1,4 +1,4 @@
-//! What the kernel is given for a small plan, as people read it; and rules under other settings.
+//! Tests the desired kernel state of a small plan as a document, and rules under other settings.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -45,9 +45,9 @@ fn rules_are_what_iptables_is_given() {
     insta::assert_snapshot!("rules_ipv6", text(&Settings::default(), Family::Ipv6));
 }
 
-/// S-7: a kernel without IPv6 need not load rules that would have nothing to do.
+/// S-7: a kernel without IPv6 need not load rules that would have no effect.
 #[test]
-fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
+fn a_family_that_neither_plan_nor_node_uses_needs_no_rules() {
     let families = |plan: &NodePlan, host: &HostNetwork| -> Vec<_> {
         let desired = Desired::new(plan, host).unwrap();
         desired.rules.iter().map(|rules| rules.family).collect()
@@ -57,7 +57,7 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
     assert_eq!(
         families(&plan(), &lonely),
         Family::BOTH,
-        "the plan has both"
+        "the plan uses both families"
     );
     let mut document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
@@ -67,7 +67,7 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
         .retain(|range| range.addr().is_ipv4());
     let plan = document.into_plan().unwrap();
     assert_eq!(families(&plan, &lonely), [Family::Ipv4]);
-    // What every kernel with IPv6 has by itself.
+    // Addresses that every kernel with IPv6 has by default.
     let by_itself =
         ["::1/128", "fe80::1/64"].map(|text| HostAddress::on("eth0", text.parse().unwrap()));
     lonely.addresses.extend(by_itself);
@@ -86,7 +86,7 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
     assert_eq!(
         loaded(&observed),
         [Family::Ipv4],
-        "none are there, and none are missed"
+        "there are no IPv6 rules, and none are needed"
     );
     let other = Settings {
         drop_invalid: false,
@@ -97,15 +97,19 @@ fn a_family_that_neither_plan_nor_node_speaks_needs_no_rules() {
     assert_eq!(
         loaded(&observed),
         Family::BOTH,
-        "what is there is kept right"
+        "existing rules are corrected"
     );
     assert_eq!(Desired::new(&plan, &host()).unwrap().idle, [].into());
-    assert_eq!(families(&plan, &host()), Family::BOTH, "the node has both");
+    assert_eq!(
+        families(&plan, &host()),
+        Family::BOTH,
+        "the node uses both families"
+    );
 }
 
 /// S-182.
 #[test]
-fn a_node_without_ipv6_is_given_what_is_of_ipv4_and_nothing_else() {
+fn a_node_without_ipv6_gets_only_the_ipv4_state() {
     let plan = plan();
     let both = Desired::new(&plan, &host()).unwrap();
     let mut off = host();
@@ -123,7 +127,7 @@ fn a_node_without_ipv6_is_given_what_is_of_ipv4_and_nothing_else() {
     wanted.rules.retain(|rules| rules.family == Family::Ipv4);
     wanted.common = one.common.clone();
     for (id, set) in &mut wanted.sets {
-        // Health check ports are numbers, and pods are what they are.
+        // Health check ports have no family, and pod ranges do not depend on the node's families.
         if id.family == Family::Ipv6 && !matches!(id.role, SetRole::Health | SetRole::Pods) {
             set.entries.clear();
         }
@@ -135,9 +139,9 @@ fn a_node_without_ipv6_is_given_what_is_of_ipv4_and_nothing_else() {
     assert_eq!(both.lacks_ipv6, None);
 }
 
-/// S-182: there is nothing to complain about where nobody says that the node has IPv6.
+/// S-182: nothing is reported if the plan gives the node no IPv6.
 #[test]
-fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
+fn a_node_without_ipv6_in_its_plan_lacks_nothing() {
     let mut document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
     let mut off = host();
@@ -155,7 +159,7 @@ fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
     let serves =
         |ports: &[portolan_plan::PortDocument]| ports.iter().all(|port| !port.frontends.is_empty());
     of_ipv4.services.retain(|service| serves(&service.ports));
-    assert_eq!(lacks(&of_ipv4), None, "no Service is missed");
+    assert_eq!(lacks(&of_ipv4), None, "no Service is left out");
     document.pod_cidrs.retain(|range| range.addr().is_ipv4());
     assert_eq!(
         lacks(&document),
@@ -166,9 +170,9 @@ fn a_node_that_has_no_ipv6_by_its_plan_either_lacks_nothing() {
     assert_eq!(lacks(&document), None);
 }
 
-/// Readers of rules look into each of these tables.
+/// The code that reads rules reads exactly these tables.
 #[test]
-fn the_tables_that_are_named_are_those_of_the_rules() {
+fn tables_lists_the_tables_of_the_rules() {
     for family in Family::BOTH {
         let rules = Rules::new(family, &Settings::default(), true);
         let names: Vec<_> = rules.tables.iter().map(|table| table.name).collect();
@@ -176,7 +180,7 @@ fn the_tables_that_are_named_are_those_of_the_rules() {
     }
 }
 
-/// What is masqueraded of the packets to cluster IPs.
+/// The rule that masquerades packets to cluster IPs.
 fn to_cluster_ips(settings: &Settings) -> String {
     let rules = Rules::new(Family::Ipv4, settings, true);
     let mangle = rules.tables.iter().find(|table| table.name == "mangle");
@@ -186,7 +190,7 @@ fn to_cluster_ips(settings: &Settings) -> String {
 }
 
 #[test]
-fn outsiders_are_told_from_pods_as_the_settings_say() {
+fn outsiders_are_recognised_by_the_configured_local_detection() {
     let with = |detection| {
         to_cluster_ips(&Settings {
             local_detection: detection,
@@ -223,7 +227,7 @@ fn outsiders_are_told_from_pods_as_the_settings_say() {
 }
 
 #[test]
-fn what_is_loaded_is_recognised_and_only_what_differs_is_loaded() {
+fn loaded_rules_are_recognised_and_only_differences_are_loaded() {
     let rules = Rules::new(Family::Ipv4, &Settings::default(), true);
     let mut saved = String::new();
     for table in &rules.tables {
@@ -258,7 +262,7 @@ fn what_is_loaded_is_recognised_and_only_what_differs_is_loaded() {
     );
 }
 
-/// The IPv4 routes over our device, and the ranges in which what is unused is refused.
+/// The IPv4 routes over Portolan's device, and the number of ranges whose unused addresses are rejected.
 fn ranges(host: &HostNetwork) -> (Vec<Route>, usize) {
     let desired = Desired::new(&plan(), host).unwrap();
     let (role, family) = (SetRole::Ranges, Family::Ipv4);
@@ -271,7 +275,7 @@ fn ranges(host: &HostNetwork) -> (Vec<Route>, usize) {
 }
 
 #[test]
-fn what_leads_to_ipvs_is_the_same_for_one_service_and_for_all() {
+fn routes_to_ipvs_are_the_same_for_one_service_and_for_all() {
     let all = Desired::new(&plan(), &host()).unwrap();
     let mut document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
@@ -283,9 +287,9 @@ fn what_leads_to_ipvs_is_the_same_for_one_service_and_for_all() {
     assert_eq!(all.policy, wanted.concat().into_iter().collect());
 }
 
-/// S-224: a frontend without a backend is refused wherever it is, and what is served is not.
+/// S-224: connections to every frontend without a backend are rejected, and those to other frontends are not.
 #[test]
-fn what_has_no_backend_is_refused_and_what_has_one_is_not() {
+fn frontends_without_a_backend_are_rejected_and_others_are_not() {
     let mut document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
     let ports = document.services.iter_mut().flat_map(|s| &mut s.ports);
@@ -310,7 +314,7 @@ fn what_has_no_backend_is_refused_and_what_has_one_is_not() {
 }
 
 #[test]
-fn what_is_unused_of_a_service_range_is_refused_only_where_that_takes_nothing_from_the_node() {
+fn unused_addresses_of_a_service_range_are_rejected_only_if_that_takes_nothing_from_the_node() {
     let whole = |host: &HostNetwork| match ranges(host) {
         (routes, 1) => routes.len() == 1,
         (routes, refused) => routes.len() + refused > 0,
@@ -324,7 +328,7 @@ fn what_is_unused_of_a_service_range_is_refused_only_where_that_takes_nothing_fr
         ..host()
     };
     assert!(whole(&host()));
-    // Wider routes, the default route among them, do not count.
+    // Wider routes, including the default route, do not matter.
     assert!(whole(&with_route(route(
         "0.0.0.0/0",
         Some("192.168.50.254")
@@ -354,7 +358,7 @@ fn what_is_unused_of_a_service_range_is_refused_only_where_that_takes_nothing_fr
     assert!(!whole(&peer), "a peer inside");
 }
 
-/// S-87: a range of everything opens its family, whatever narrow ranges stand beside it.
+/// S-87: a range of everything opens its family, even with narrow ranges beside it.
 #[test]
 fn a_range_of_everything_is_no_guard_and_a_narrow_one_is() {
     let entries = |ranges: &[&str]| {
@@ -420,12 +424,16 @@ fn a_node_that_has_a_guarded_address_may_connect_if_another_address_of_it_may() 
     assert_eq!(
         allowed(&vip, "198.51.100.0/24"),
         1,
-        "no address of the node may"
+        "no address of the node is allowed"
     );
-    assert_eq!(allowed(&[], "192.168.50.0/24"), 1, "it is not the node's");
+    assert_eq!(
+        allowed(&[], "192.168.50.0/24"),
+        1,
+        "the address is not the node's"
+    );
 }
 
-/// S-86: where a balancer's address is the cluster IP, source ranges are for outsiders.
+/// S-86: if a load balancer's address is also the cluster IP, source ranges apply only to outsiders.
 #[test]
 fn a_guarded_cluster_ip_lets_the_node_and_its_pods_in() {
     let admitted = |address: &str| {
@@ -454,7 +462,7 @@ fn a_guarded_cluster_ip_lets_the_node_and_its_pods_in() {
     }
 }
 
-/// S-166: rules that translate addresses of the node stand behind ours, but for Calico's.
+/// S-166: other rules that translate addresses of the node come after Portolan's, except Calico's.
 #[test]
 fn jumps_of_nat_are_moved_to_the_first_place() {
     let rules = Rules::new(Family::Ipv4, &Settings::default(), true);

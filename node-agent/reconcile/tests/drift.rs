@@ -1,4 +1,4 @@
-//! What counts as drift, what is left alone, and what is counted.
+//! Tests which differences count as drift, which are left alone, and how they are counted.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ fn example() -> Desired {
     Desired::new(&document.into_plan().unwrap(), &host()).unwrap()
 }
 
-/// A plan as the planner makes them: no address, port and protocol belongs to two Services (S-14).
+/// A plan like those of the planner: no two Services share an address, port and protocol (S-14).
 fn desired(entries: Vec<(EntryKey, Entry)>) -> Desired {
     let mut taken = BTreeSet::new();
     let mut unique = |entry| {
@@ -60,7 +60,7 @@ fn desired(entries: Vec<(EntryKey, Entry)>) -> Desired {
     Desired::new(&plan, &host()).unwrap()
 }
 
-/// A node that was programmed, and what is ours there.
+/// A programmed node, and the virtual servers that Portolan owns there.
 struct Node {
     kernel: ModelKernel,
     owned: Owned,
@@ -79,7 +79,7 @@ impl Node {
         node
     }
 
-    /// Writes what leads from what the kernel is believed to hold to the plan.
+    /// Writes the operations that lead from the believed kernel state to the plan.
     fn write(&mut self, believed: &mut Observed, desired: &Desired) -> usize {
         self.owned.claim(desired);
         let mut written = 0;
@@ -99,7 +99,8 @@ impl Node {
     }
 }
 
-/// But for what drains: it goes when its connections have ended, of which nothing is known here.
+/// Checks that the state matches the plan, apart from draining real servers, which are removed when their connections
+/// have ended; that is not modelled here.
 fn agrees(state: &Observed, desired: &Desired) {
     for (key, wanted) in &desired.virtual_servers {
         let mut held = state.virtual_servers[key].clone();
@@ -125,10 +126,9 @@ fn agrees(state: &Observed, desired: &Desired) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// S-107, S-184: what is put right is all that was found, and nothing is found where nobody
-    /// changed anything.
+    /// S-107, S-184: all drift that was found is corrected, and none is found if no other program changed anything.
     #[test]
-    fn what_is_found_is_put_right_and_then_there_is_nothing(
+    fn found_drift_is_corrected_and_then_no_drift_remains(
         entries in strategies::entries(),
         hands in hands(),
     ) {
@@ -154,9 +154,9 @@ proptest! {
         prop_assert!(node.drift(&believed, &desired).is_empty());
     }
 
-    /// Nothing is written for drift alone where it is only to be reported.
+    /// If drift is only reported, it alone causes no operation.
     #[test]
-    fn what_is_left_alone_costs_no_operation_and_stands(
+    fn drift_left_alone_causes_no_operation_and_remains(
         entries in strategies::entries(),
         hands in hands(),
     ) {
@@ -167,7 +167,7 @@ proptest! {
             hand.acts(&mut node.kernel.state, at);
         }
         let mut ledger = DriftLedger::default();
-        // However often it is looked at, it is found once.
+        // Drift is counted once, however often it is observed.
         for _ in 0..3 {
             let drifted = node.drift(&left, &desired);
             let mut believed = node.kernel.state.clone();
@@ -187,10 +187,10 @@ proptest! {
         }
     }
 
-    /// What the plan changes is written all the same, in operations that fit the kernel as it is, and
-    /// what never was in force is tried.
+    /// Changes of the plan are still written, in operations that fit the kernel's real state, and state that was
+    /// never reached is attempted.
     #[test]
-    fn where_drift_is_left_alone_a_new_plan_is_written_and_refused_by_no_kernel(
+    fn with_drift_left_alone_a_new_plan_is_written_and_never_refused(
         first in strategies::entries(),
         second in strategies::entries(),
         hands in hands(),
@@ -206,15 +206,15 @@ proptest! {
         let alone = leave(&mut believed, &left, &drifted, &second);
         node.write(&mut believed, &second);
         agrees(&believed, &second);
-        // What was not left alone is as the plan wants it, in the kernel itself.
+        // Drift that was not left alone is corrected in the kernel itself.
         let still = drift(&believed, &node.kernel.state, &node.owned, &second);
         prop_assert!(still.is_subset(&alone), "{:?} beside {:?}", still, alone);
     }
 }
 
-/// Each kind, found and named, and nothing beside it.
+/// Each kind of drift is found and named, and nothing else.
 #[test]
-fn every_kind_is_told_apart() {
+fn every_kind_of_drift_is_distinguished() {
     let desired = example();
     let cases: [(Hand, &[(DriftKind, usize)]); 12] = [
         (Hand::DeleteServer, &[(DriftKind::VirtualServer, 1)]),
@@ -250,7 +250,7 @@ fn every_kind_is_told_apart() {
     }
 }
 
-/// S-105: a timeout that settings name is drift when somebody changes it, another one is not.
+/// S-105: a change by another program to a timeout is drift only if the settings define the timeout.
 #[test]
 fn timeouts_that_settings_name_are_kernel_settings() {
     let mut desired = example();
@@ -272,9 +272,9 @@ fn timeouts_that_settings_name_are_kernel_settings() {
     assert_eq!(node.kernel.state.timeouts.tcp, 7200);
 }
 
-/// What belongs to others, and what follows the network or time by design.
+/// Objects of other programs, and state that changes with the network or with time by design.
 #[test]
-fn what_others_do_with_theirs_is_no_drift() {
+fn changes_to_objects_of_other_programs_are_not_drift() {
     let desired = example();
     let mut node = Node::programmed(&desired);
     let foreign = "TCP 203.0.113.9:80".parse().unwrap();
@@ -282,12 +282,12 @@ fn what_others_do_with_theirs_is_no_drift() {
     let (any, mut other) = (any.clone(), any.clone());
     node.kernel.state.virtual_servers.insert(foreign, any);
     let left = node.kernel.state.clone();
-    // Theirs changes, and goes.
+    // The other program's virtual server changes, and is removed.
     other.scheduler = "wlc".into();
     node.kernel.state.virtual_servers.insert(foreign, other);
     assert_eq!(node.drift(&left, &desired), [].into(), "S-109");
     node.kernel.state.virtual_servers.remove(&foreign);
-    // What is held, and let go.
+    // Connections are held and released.
     let set = SetId {
         role: SetRole::Hold,
         family: Family::Ipv4,
@@ -295,15 +295,15 @@ fn what_others_do_with_theirs_is_no_drift() {
     let entry = SetEntry::of("TCP 10.96.0.1:443".parse().unwrap());
     let hold = node.kernel.state.sets.get_mut(&set).unwrap();
     hold.entries.insert(entry);
-    // Addresses come and go.
+    // Addresses change.
     node.kernel.state.host.addresses.clear();
     assert_eq!(node.drift(&left, &desired), [].into(), "S-37");
 }
 
-/// A real server that drains goes when its connections have ended; given weight again by hand it
-/// takes new ones.
+/// A draining real server is removed when its connections have ended. With a weight set by hand, it takes new
+/// connections again.
 #[test]
-fn a_real_server_that_drains_is_no_drift_until_it_takes_connections_again() {
+fn a_draining_real_server_is_not_drift_until_it_takes_connections_again() {
     let desired = example();
     let mut node = Node::programmed(&desired);
     let key = *desired.virtual_servers.keys().next().unwrap();
@@ -348,9 +348,9 @@ fn words_and_rules_name_what_differs() {
     assert!(drifted.contains(&jump), "{drifted:?}");
 }
 
-/// S-159: a set that somebody made with another type, before us or in our place.
+/// S-159: a set of another type, created by another program before Portolan or in place of its set.
 #[test]
-fn a_set_of_another_type_is_made_anew_before_rules_use_it() {
+fn a_set_of_another_type_is_recreated_before_rules_use_it() {
     let desired = example();
     let id = SetId {
         role: SetRole::Frontend,
@@ -370,7 +370,7 @@ fn a_set_of_another_type_is_made_anew_before_rules_use_it() {
     node.write(&mut believed, &desired);
     assert_eq!(node.kernel.state.sets, left.sets);
     assert_eq!(node.write(&mut believed, &desired), 0);
-    // While rules use it the kernel lets nobody take it away.
+    // The kernel does not remove a set that rules use.
     node.kernel.state.sets.get_mut(&id).unwrap().kind = None;
     let replace = portolan_reconcile::SetOp::Replace {
         set: id,
@@ -381,9 +381,9 @@ fn a_set_of_another_type_is_made_anew_before_rules_use_it() {
     assert_eq!(refused, Err(portolan_reconcile::Refusal::InUse));
 }
 
-/// A repair that the kernel refuses stands until a later pass makes it.
+/// Drift whose repair the kernel refuses remains until a later pass corrects it.
 #[test]
-fn what_could_not_be_put_right_stands() {
+fn drift_that_could_not_be_corrected_remains() {
     let desired = example();
     let mut node = Node::programmed(&desired);
     let left = node.kernel.state.clone();

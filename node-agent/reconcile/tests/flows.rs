@@ -1,4 +1,4 @@
-//! Which UDP flows are stale, case by case, and the laws of when they have to be looked at.
+//! Tests which UDP flows are stale, case by case, and the laws of when flows have to be scanned.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
-/// A list of backends, as the plan has it.
+/// A list of backends as in the plan.
 fn list(policy: &str, endpoints: &[&str]) -> Value {
     let endpoint = |text: &&str| {
         let at: SocketAddr = text.parse().unwrap();
@@ -94,7 +94,7 @@ fn cluster() -> Vec<Value> {
             &Value::Null,
         ),
         service(
-            "nobody",
+            "empty",
             "UDP",
             &[("ClusterIP", Some("10.96.0.12"), 53)],
             &list("Cluster", &[]),
@@ -126,7 +126,7 @@ fn flow(to: &str, reply_source: &str) -> Flow {
     }
 }
 
-/// Where to, who answers, whether that is stale, and why.
+/// Destination, reply source, whether the flow is stale, and why.
 const CASES: &[(&str, &str, bool, &str)] = &[
     (
         "10.96.0.10:53",
@@ -288,13 +288,13 @@ fn flows_are_stale_case_by_case() {
     }
 }
 
-/// S-127: nothing to look for where no UDP frontend has a backend.
+/// S-127: families without a UDP frontend with backends have no stale flows.
 #[test]
 fn only_families_of_udp_frontends_with_backends_have_stale_flows() {
     let families = |services| families_with_flows(&desired(services, &[]));
     assert_eq!(families(cluster()), Family::BOTH.into());
-    let [_, over_tcp, nobody, excluded] = cluster().try_into().unwrap();
-    assert_eq!(families(vec![over_tcp, nobody]), [].into());
+    let [_, over_tcp, empty, excluded] = cluster().try_into().unwrap();
+    assert_eq!(families(vec![over_tcp, empty]), [].into());
     assert_eq!(families(vec![excluded]), [Family::Ipv4].into());
 }
 
@@ -309,7 +309,7 @@ fn a_flow_is_deleted_once_and_another_of_the_same_client_is_not_it() {
     assert_eq!(kernel.forget(&new), Err(Refusal::NotFound));
 }
 
-/// A kernel that holds what this plan wants, and the operations that lead to another one.
+/// The operations that lead from the state of one plan to that of another.
 fn change(before: &Desired, after: &Desired) -> Vec<Op> {
     let mut kernel = ModelKernel::default();
     let mut owned = Owned::default();
@@ -335,9 +335,9 @@ fn looked_at(before: &Desired, after: &Desired) -> BTreeSet<Family> {
         .collect()
 }
 
-/// S-128: what has nothing to do with UDP asks for no look.
+/// S-128: changes that do not concern UDP require no scan.
 #[test]
-fn changes_of_tcp_services_ask_for_no_look() {
+fn changes_of_tcp_services_require_no_flow_scan() {
     let before = desired(cluster(), &[]);
     let mut services = cluster();
     services[1] = service(
@@ -354,9 +354,9 @@ fn changes_of_tcp_services_ask_for_no_look() {
     assert!(!change(&before, &after).is_empty());
     assert_eq!(looked_at(&before, &after), [].into());
     assert_eq!(looked_at(&after, &after), [].into(), "nothing at all");
-    // S-129: the same frontend of a UDP Service does.
+    // S-129: the same frontend of a UDP Service requires one.
     services[2] = service(
-        "nobody",
+        "empty",
         "UDP",
         &[
             ("ClusterIP", Some("10.96.0.12"), 53),
@@ -371,9 +371,9 @@ fn changes_of_tcp_services_ask_for_no_look() {
     );
 }
 
-/// S-129: without a policy rule, datagrams went past the frontend.
+/// S-129: without the policy rule, datagrams bypassed the frontend.
 #[test]
-fn a_policy_rule_that_comes_back_asks_for_a_look_where_it_leads_to_udp_frontends() {
+fn a_restored_policy_rule_requires_a_flow_scan_for_families_with_udp_frontends() {
     let desired = desired(cluster(), &[]);
     let asked = |desired: &Desired| -> Vec<_> {
         let rules = desired.policy.iter();
@@ -393,7 +393,7 @@ fn a_policy_rule_that_comes_back_asks_for_a_look_where_it_leads_to_udp_frontends
     assert!(asked(&of_ipv4).iter().all(|family| *family == Family::Ipv4));
 }
 
-/// Virtual servers on a few addresses, with few backends, so that two of them meet often.
+/// Virtual servers on a few addresses, with few backends, so that two of them often collide.
 fn servers() -> impl Strategy<Value = Vec<(VirtualServerKey, Vec<RealServerKey>)>> {
     let frontend = (
         0..2u8,
@@ -441,7 +441,7 @@ fn with_servers(servers: Vec<(VirtualServerKey, Vec<RealServerKey>)>) -> Desired
     desired
 }
 
-/// Every flow that these frontends and backends could have, translated or not.
+/// All possible flows between these frontends and backends, translated or not.
 fn all_flows(of: [&Desired; 2]) -> BTreeSet<Flow> {
     let servers = of.iter().flat_map(|desired| &desired.virtual_servers);
     let backends = servers
@@ -462,9 +462,9 @@ fn all_flows(of: [&Desired; 2]) -> BTreeSet<Flow> {
 }
 
 proptest! {
-    /// S-128, S-129: no change leaves a flow stale without an operation that says so.
+    /// S-128, S-129: every change that makes a flow stale contains an operation that requires a scan.
     #[test]
-    fn whatever_makes_a_flow_stale_asks_for_a_look(first in servers(), second in servers()) {
+    fn every_change_that_makes_a_flow_stale_requires_a_flow_scan(first in servers(), second in servers()) {
         let (before, after) = (with_servers(first), with_servers(second));
         let looked_at = looked_at(&before, &after);
         for flow in all_flows([&before, &after]) {
@@ -475,7 +475,7 @@ proptest! {
         }
     }
 
-    /// S-124, S-127, S-131: a flow is stale exactly if its frontend has backends, and not this one.
+    /// S-124, S-127, S-131: a flow is stale exactly if its frontend has backends, but not this one.
     #[test]
     fn a_stale_flow_has_a_frontend_and_a_fresh_one_a_backend(
         first in servers(),

@@ -1,4 +1,4 @@
-//! Laws of reconciling, against a kernel that refuses what the real one refuses.
+//! Laws of reconciliation, against a model kernel that refuses the same operations as the real one.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -23,8 +23,8 @@ use portolan_reconcile::{
 };
 use proptest::prelude::*;
 
-/// A plan as the planner makes them: no address, port and protocol belongs to two Services (S-14),
-/// and no backend has weight 0.
+/// A plan like those of the planner: no two Services share an address, port and protocol (S-14), and no backend has
+/// weight 0.
 fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
     let mut taken = BTreeSet::new();
     let mut unique = |entry| {
@@ -68,7 +68,7 @@ fn desired(entries: Vec<(EntryKey, Entry)>) -> Desired {
     Desired::new(&plan(entries), &host()).unwrap()
 }
 
-/// A virtual server of somebody else.
+/// A virtual server of another program.
 fn foreign() -> (VirtualServerKey, VirtualServer) {
     let address = IpAddr::from([203, 0, 113, 9]);
     let key = VirtualServerKey {
@@ -93,7 +93,7 @@ fn empty_kernel() -> ModelKernel {
     kernel
 }
 
-/// What a programmer does: claims, and writes all phases.
+/// One pass of the agent: claims virtual servers, and writes all phases.
 fn pass(
     kernel: &mut ModelKernel,
     desired: &Desired,
@@ -118,7 +118,7 @@ fn pass(
     written
 }
 
-/// What has drained by now.
+/// The operations that remove real servers that have drained.
 fn drained(
     kernel: &ModelKernel,
     desired: &Desired,
@@ -156,7 +156,7 @@ fn has_backends(state: &Observed, server: &VirtualServerKey) -> bool {
     state.virtual_servers.get(server).is_some_and(takes)
 }
 
-/// Whether some real server takes new connections.
+/// Whether any real server takes new connections.
 fn takes(server: &VirtualServer) -> bool {
     server.real_servers.iter().any(|(_, weight)| weight != 0)
 }
@@ -183,7 +183,7 @@ fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
         .is_some_and(|set| set.entries.contains(&entry))
 }
 
-/// I-6: what is captured has its virtual server, with backends, and what is refused is not served.
+/// I-6: captured frontends have a virtual server with backends, and rejected ones are not served.
 fn sound(state: &Observed) {
     for (id, set) in state
         .sets
@@ -214,7 +214,7 @@ fn sound(state: &Observed) {
         assert!(!answers(state, key) || takes(server), "{key} is empty");
     }
     for rule in &state.policy {
-        // The other two lead past the table.
+        // The other two rules bypass the table.
         if let PolicyAction::Lookup { table, .. } = rule.action {
             let family = rule.family;
             let delivers = state.routes.contains(&Route::Deliver { family, table });
@@ -223,7 +223,7 @@ fn sound(state: &Observed) {
     }
 }
 
-/// Whether whoever must not reach a frontend that answers is kept out (S-22, S-86).
+/// Whether clients that must not reach a served frontend are kept out (S-22, S-86).
 fn is_guarded(state: &Observed, desired: &Desired) -> bool {
     let has = |state: &Observed, id: SetId, entry| {
         let set = state.sets.get(&id);
@@ -251,7 +251,7 @@ fn agrees(state: &Observed, desired: &Desired) {
     servers.insert(key, server);
     assert_eq!(
         state.virtual_servers, servers,
-        "and nothing foreign is touched (S-109)"
+        "objects of other programs are not changed (S-109)"
     );
     assert_eq!(state.routes, desired.routes);
     assert_eq!(state.policy, desired.policy);
@@ -268,7 +268,7 @@ fn agrees(state: &Observed, desired: &Desired) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// I-5, I-4: also that nothing is written when nothing differs.
+    /// I-5, I-4: also, nothing is written if nothing differs.
     #[test]
     fn from_any_state_to_any_other_nothing_is_refused_and_a_second_pass_is_empty(
         (first, second) in successive::plans(),
@@ -298,19 +298,19 @@ proptest! {
         for op in done {
             kernel.apply(op).unwrap();
         }
-        prop_assert_eq!(&together, &kernel.state, "noted together as one by one");
+        prop_assert_eq!(&together, &kernel.state, "noting all at once equals noting one by one");
         for (key, wanted) in &second.virtual_servers {
             let added = |op: &Op| matches!(op, Op::Ipvs(IpvsOp::AddRealServer { server, .. }) if server == key);
             let held = together.virtual_servers.get(key).map(|held| &held.real_servers);
             if let Some(held) = held.filter(|held| done.iter().any(added) && **held == wanted.real_servers) {
-                prop_assert!(held.is_shared_with(&wanted.real_servers), "{key} is held twice");
+                prop_assert!(held.is_shared_with(&wanted.real_servers), "{key} does not share its memory");
             }
         }
         pass(&mut kernel, &second, &mut owned, |_| {});
         agrees(&kernel.state, &second);
     }
 
-    /// I-6, S-186: add new before deleting old.
+    /// I-6, S-186: new backends are added before old ones are deleted.
     #[test]
     fn a_virtual_server_with_endpoints_before_and_after_is_never_empty_in_between(
         (first, second) in successive::plans(),
@@ -330,10 +330,10 @@ proptest! {
         });
     }
 
-    /// I-6: a packet for a frontend must find its virtual server, with its backends, from the moment
-    /// the rules capture it; and policy rules lead somewhere from the moment they are there.
+    /// I-6: a packet for a frontend must find its virtual server, with its backends, from the moment the rules
+    /// capture it. Policy rules must have a route from the moment they exist.
     #[test]
-    fn what_answers_is_there_before_it_is_let_through_and_after_it_is_not(
+    fn virtual_servers_exist_for_as_long_as_they_are_let_through(
         (first, second) in successive::plans(),
     ) {
         let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
@@ -341,9 +341,9 @@ proptest! {
         pass(&mut kernel, &second, &mut owned, sound);
     }
 
-    /// I-6, also when the kernel refuses any operations: what stood on them is held back.
+    /// I-6, even if the kernel refuses arbitrary operations: operations that depend on them are held back.
     #[test]
-    fn operations_that_fail_open_nothing_and_take_nothing_away(
+    fn failed_operations_expose_nothing_and_remove_nothing(
         (first, second) in successive::plans(),
         refused in prop::collection::vec(any::<bool>(), 1..40),
     ) {
@@ -354,11 +354,11 @@ proptest! {
             for (_, ops) in diff(&kernel.state, desired, &owned) {
                 for op in ready(ops, &kernel.state, desired).0 {
                     if refused.next() == Some(&false) {
-                        // What stood on a refused one inside this phase is refused by the kernel.
+                        // Operations of the same phase that depend on a refused one are refused by the kernel.
                         let _refused = kernel.apply(&op);
                     }
                     sound(&kernel.state);
-                    // Later a frontend may answer already when its guard comes.
+                    // In later phases, a frontend may already accept connections when its guard is added.
                     prop_assert!(std::ptr::eq(desired, &second) || is_guarded(&kernel.state, desired));
                 }
             }
@@ -385,7 +385,7 @@ proptest! {
         prop_assert!(cleanup(&kernel.state, &owned, &desired.device).is_empty(), "S-196");
     }
 
-    /// S-103: nodes do not all start at the same pod, and one more pod moves no other.
+    /// S-103: not all nodes start at the same pod, and an additional pod does not move the others.
     #[test]
     fn a_new_backend_moves_no_other(entries in strategies::entries()) {
         let desired = desired(entries);
@@ -414,17 +414,17 @@ fn phases_come_in_the_order_of_the_packet_path() {
     let before = [Phase::Ground, Phase::CreateSets, Phase::Guard];
     let after = [Phase::Answer, Phase::Refuse, Phase::Route, Phase::Lead];
     let first = [&before[..], &[Phase::Hidden, Phase::Rules], &after].concat();
-    assert_eq!(names(&state), first, "nothing leads to cluster IPs yet");
+    assert_eq!(names(&state), first, "nothing is routed to cluster IPs yet");
     let first = *desired.policy.first().unwrap();
     state.policy.insert(first);
     let servers = [Phase::Rules, Phase::BootCritical, Phase::Servers];
     let again = [&before[..], &servers, &after].concat();
-    assert_eq!(names(&state), again, "something may");
+    assert_eq!(names(&state), again, "something may be routed there");
 }
 
-/// What Portolan's first version left on a node goes, and nothing is refused for it meanwhile.
+/// The remains of Portolan's first version are removed from a node, and no operation is refused because of them.
 #[test]
-fn what_the_first_version_left_goes() {
+fn remains_of_the_first_version_are_removed() {
     let document: portolan_plan::PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
     let desired = Desired::new(&document.into_plan().unwrap(), &host()).unwrap();

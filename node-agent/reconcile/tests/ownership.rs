@@ -1,4 +1,4 @@
-//! What is taken for ours where the record is lost, and what stays somebody else's.
+//! Tests which virtual servers are adopted if the ownership record is lost, and which ones stay foreign.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -10,7 +10,7 @@ use portolan_reconcile::{
     VirtualServer,
 };
 
-/// The example, with a balancer's address, an external IP that is the node's own, and a node port.
+/// The example plan with a load balancer's address, an external IP that is the node's own, and a node port.
 fn document() -> PlanDocument {
     let text = include_str!("../../tests/plans/node-a.json");
     let mut document: PlanDocument = serde_json::from_str(text).unwrap();
@@ -67,11 +67,11 @@ fn adopted(document: PlanDocument, found: &[&str], set: Option<(&str, &str)>) ->
     owned.recorded.iter().map(ToString::to_string).collect()
 }
 
-/// S-109: every place where only we put virtual servers, and nothing beside.
+/// S-109: adopts virtual servers wherever only Portolan creates them, and no others.
 #[test]
-fn without_a_record_ranges_addresses_and_node_ports_of_services_are_ours() {
+fn without_a_record_servers_on_service_ranges_addresses_and_node_ports_are_adopted() {
     let found = [
-        // Of the service range; of a balancer's address, whatever the port; node ports.
+        // In the service range; on a load balancer's address, with any port; node ports.
         "TCP 10.96.200.1:80",
         "TCP 198.51.100.7:8443",
         "TCP 192.168.50.1:30080",
@@ -95,9 +95,9 @@ fn without_a_record_ranges_addresses_and_node_ports_of_services_are_ours() {
     );
 }
 
-/// S-109: our sets outlive the record, and what they let through is ours.
+/// S-109: Portolan's sets outlive the record, and the virtual servers that they let through are owned.
 #[test]
-fn what_our_sets_let_through_is_ours_without_a_record() {
+fn servers_that_our_sets_let_through_are_adopted_without_a_record() {
     let found = ["TCP 203.0.113.9:80", "TCP 203.0.113.9:81"];
     let ours = adopted(document(), &found, Some(("PORTOLAN-FRONTEND", found[1])));
     assert_eq!(ours, ["TCP 203.0.113.9:81"]);
@@ -105,7 +105,7 @@ fn what_our_sets_let_through_is_ours_without_a_record() {
     assert_eq!(other, [""; 0]);
 }
 
-/// S-108: what is excluded is nobody's but somebody else's.
+/// S-108: virtual servers in excluded ranges belong to other programs.
 #[test]
 fn excluded_ranges_are_not_adopted() {
     let found = ["TCP 10.96.200.1:80", "TCP 198.51.100.7:80"];

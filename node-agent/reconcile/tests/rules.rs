@@ -1,4 +1,4 @@
-//! Rules under every setting that shows in them, and that the cluster's size does not.
+//! Tests that rules depend on the settings, and not on the size of the cluster.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -13,13 +13,13 @@ fn text(rules: &Rules) -> String {
     restore_text(rules, &ObservedRules::default()).unwrap()
 }
 
-/// What these rules have less (`-`) and more (`+`) than those of the default settings.
-fn against_default(settings: &Settings, tells_pods: bool) -> String {
+/// The rules that are missing (`-`) or additional (`+`) compared with those of the default settings.
+fn against_default(settings: &Settings, recognises_pods: bool) -> String {
     let mut words = String::new();
     for family in Family::BOTH {
         let (usual, here) = (
             text(&Rules::new(family, &Settings::default(), true)),
-            text(&Rules::new(family, settings, tells_pods)),
+            text(&Rules::new(family, settings, recognises_pods)),
         );
         words += &format!("{family}\n");
         for line in usual
@@ -47,7 +47,7 @@ fn detection(local_detection: LocalDetection) -> Settings {
 
 /// S-72, S-75, S-77, S-173, S-204.
 #[test]
-fn rules_differ_from_the_usual_ones_as_the_settings_say() {
+fn rules_differ_from_the_default_rules_according_to_the_settings() {
     let mut settings = Settings::default();
     assert_eq!(against_default(&settings, true), "IPv4\nIPv6\n");
     insta::assert_snapshot!("without_known_pods", against_default(&settings, false));
@@ -77,7 +77,7 @@ fn rules_differ_from_the_usual_ones_as_the_settings_say() {
     insta::assert_snapshot!("interface_name_prefix", against_default(&prefix, true));
 }
 
-/// A node's plan with so many Services.
+/// The desired state of a plan with this many Services.
 fn desired(services: u32) -> Desired {
     let mut document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
@@ -118,9 +118,9 @@ fn rules_are_the_same_for_one_service_and_for_ten_thousand() {
     assert_eq!(routes(&one), routes(&many), "one for each service range");
 }
 
-/// S-144: also on nodes without an endpoint, and in both families whatever those of the Service.
+/// S-144: also on nodes without an endpoint, and in both families regardless of those of the Service.
 #[test]
-fn health_check_ports_stand_in_the_sets_of_both_families() {
+fn health_check_ports_are_in_the_sets_of_both_families() {
     let mut document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
     document.health_checks = serde_json::from_str(
@@ -141,9 +141,10 @@ fn health_check_ports_stand_in_the_sets_of_both_families() {
     assert_eq!(printed.sets["PORTOLAN-HEALTH"].entries, ["32102", "32103"]);
 }
 
-/// S-180: where the kernel lacks a type of sets, that is what is told, and no tool complains.
+/// S-180: if the kernel lacks a set type, that failure is reported, and no rules are loaded that would fail because
+/// of it.
 #[test]
-fn rules_wait_for_the_sets_that_they_look_into() {
+fn rules_wait_for_the_sets_that_they_use() {
     let document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
     let plan = document.into_plan().unwrap();

@@ -1,5 +1,5 @@
-//! Laws of changing schedulers: new connections are held while one changes and never longer, one
-//! virtual server at a time, and a scheduler that the kernel lacks stops nothing else.
+//! Laws of changing schedulers: new connections are held while one changes and no longer, one virtual server at a
+//! time, and a scheduler that the kernel lacks does not stop other changes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -16,7 +16,7 @@ use portolan_reconcile::{
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// What a node of the small plan should hold, but with these virtual servers only.
+/// The desired state of the small plan's node, with only these virtual servers.
 fn desired(schedulers: &[&str], flags: u32) -> Desired {
     let document: PlanDocument =
         serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
@@ -66,7 +66,7 @@ fn held(state: &Observed) -> BTreeSet<SetEntry> {
         .collect()
 }
 
-/// What a pass did: refused and held-back operations in words, and whether it put some off.
+/// The result of a pass: refused and held-back operations in words, and whether changes were postponed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Done {
     operations: usize,
@@ -75,7 +75,7 @@ struct Done {
     unfinished: bool,
 }
 
-/// One pass of a programmer; `refuse` says which operations the kernel refuses.
+/// One pass of the agent; `refuse` selects the operations that the kernel refuses.
 fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op) -> bool) -> Done {
     let mut owned = Owned::default();
     owned.claim(desired);
@@ -83,8 +83,8 @@ fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op)
     for (phase, ops) in diff(&kernel.state, desired, &owned) {
         done.unfinished |= puts_off(phase, &ops);
         let (ops, held_back) = ready(ops, &kernel.state, desired);
-        let told = |(op, reason): (Op, &str)| format!("{op}: {reason}");
-        done.failures.extend(held_back.into_iter().map(told));
+        let described = |(op, reason): (Op, &str)| format!("{op}: {reason}");
+        done.failures.extend(held_back.into_iter().map(described));
         for op in ops {
             done.operations += 1;
             let refused = refuse(&op);
@@ -102,7 +102,7 @@ fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op)
     done
 }
 
-/// Applies one operation; a scheduler is only changed while exactly that virtual server is held.
+/// Applies one operation, and checks that a scheduler changes only while exactly that virtual server is held.
 fn judged(kernel: &mut ModelKernel, op: &Op) -> Result<(), String> {
     if let Op::Ipvs(IpvsOp::EditVirtualServer { server, scheduling }) = op
         && kernel.state.virtual_servers[server].scheduler != scheduling.scheduler
@@ -126,7 +126,7 @@ fn schedulers_of(state: &Observed) -> BTreeMap<VirtualServerKey, Arc<str>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// S-104: and nothing is held once the pass is over, whatever was refused in it.
+    /// S-104: and nothing is held after the pass, whichever operations were refused.
     #[test]
     fn a_scheduler_changes_only_while_its_new_connections_are_held(
         pairs in prop::collection::vec((scheduler(), scheduler()), 0..12),
@@ -148,9 +148,9 @@ proptest! {
         prop_assert_eq!(pass(&mut kernel, &wanted, |_| false), Done::default());
     }
 
-    /// S-104, I-5: a crash between hold and release.
+    /// S-104, I-5: the agent crashed between hold and release.
     #[test]
-    fn what_a_crash_left_held_is_released_before_anything_else(
+    fn connections_held_by_a_crashed_pass_are_released_first(
         after in prop::collection::vec(scheduler(), 1..6),
         done in any::<prop::sample::Index>(),
     ) {
@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// S-97: affinity is switched in place, and nobody waits for it.
+/// S-97: affinity is changed in place, without holding connections.
 #[test]
 fn flags_and_timeouts_change_without_a_hold() {
     let mut kernel = ModelKernel::default();
@@ -198,9 +198,9 @@ fn flags_and_timeouts_change_without_a_hold() {
     assert_eq!(names(phases), [(Phase::Servers, 2)]);
 }
 
-/// S-104: many changes are done in several passes, so that a newer plan does not wait for all.
+/// S-104: many changes are split over several passes, so that a newer plan does not wait for all of them.
 #[test]
-fn a_pass_changes_so_many_schedulers_at_most_and_the_rest_follows() {
+fn a_pass_changes_a_limited_number_of_schedulers_and_the_rest_follows() {
     let many = RESCHEDULED_AT_ONCE * 2 + 5;
     let mut kernel = ModelKernel::default();
     assert!(!pass(&mut kernel, &desired(&vec!["rr"; many], 0), |_| false).unfinished);
@@ -214,12 +214,12 @@ fn a_pass_changes_so_many_schedulers_at_most_and_the_rest_follows() {
     assert_eq!(kernel.state.virtual_servers, wanted.virtual_servers);
 }
 
-/// S-101, S-104: the virtual servers that stand keep their scheduler and are never held for nothing,
-/// new ones are not made, all else goes on; and once it can be had, all is put right.
+/// S-101, S-104: existing virtual servers keep their scheduler and are never held in vain, new ones are not created,
+/// and all other changes are made. Once the scheduler is available, all virtual servers get it.
 #[test]
 fn a_scheduler_that_the_kernel_lacks_stops_nothing_else() {
     let mut kernel = ModelKernel::default();
-    // More that cannot succeed than one pass changes, before others that can.
+    // More changes that cannot succeed than one pass makes, before others that can.
     let many = RESCHEDULED_AT_ONCE + 1;
     let mut names = vec!["rr"; many + 1];
     pass(&mut kernel, &desired(&names, 0), |_| false);
@@ -250,7 +250,7 @@ fn a_scheduler_that_the_kernel_lacks_stops_nothing_else() {
     assert_eq!(
         touched,
         [SetEntry::of(key(many + 1))].into(),
-        "only the one that changed"
+        "only the virtual server that changed"
     );
     let now = schedulers_of(&kernel.state);
     for port in 1..=many {
@@ -259,18 +259,18 @@ fn a_scheduler_that_the_kernel_lacks_stops_nothing_else() {
     assert_eq!(&*now[&key(many + 1)], "sh");
     assert!(
         !now.contains_key(&key(many + 2)),
-        "it is not made with another scheduler"
+        "it is not created with another scheduler"
     );
-    assert!(now.contains_key(&key(many + 3)), "others are made");
+    assert!(now.contains_key(&key(many + 3)), "others are created");
     names.fill("lc");
     let wanted = desired(&names, 0);
     while pass(&mut kernel, &wanted, |_| false).unfinished {}
     assert_eq!(kernel.state.virtual_servers, wanted.virtual_servers);
 }
 
-/// I-8: entries that would stay for ever if nobody came back to release them.
+/// I-8: entries of a hold set without a timeout would stay forever if the agent did not return to release them.
 #[test]
-fn a_set_that_holds_for_ever_is_replaced_by_one_that_forgets() {
+fn a_hold_set_without_timeout_is_replaced_by_one_with_a_timeout() {
     let desired = desired(&["rr"], 0);
     let mut kernel = ModelKernel::default();
     let pass = |kernel: &mut ModelKernel| {

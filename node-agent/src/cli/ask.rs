@@ -1,4 +1,4 @@
-//! Asking the agent that runs on this node, on the port of its metrics.
+//! Queries the agent that runs on this node, on its metrics port.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use portolan_plan::{ListenSettings, NodePlan};
 
-use crate::drains::ToldDrain;
+use crate::drains::ListedDrain;
 
-/// An agent on the same node answers at once, or does not run.
+/// Timeout of each step: an agent on the same node answers at once, or does not run.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Longer answers are none of ours.
+/// Maximum size of an answer in bytes; an agent never sends more.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
-/// What drains, as the agent tells it; else why it does not, in one line.
-pub(super) fn drains(plan: Option<&NodePlan>) -> Result<Vec<ToldDrain>, String> {
+/// The draining real servers that the agent reports. The error is one line with the reason.
+pub(super) fn drains(plan: Option<&NodePlan>) -> Result<Vec<ListedDrain>, String> {
     let node = plan.and_then(NodePlan::node);
     let settings = node.map(|node| node.settings.metrics.clone());
     let settings = settings.unwrap_or_else(|| portolan_plan::Settings::default().metrics);
     if !settings.is_on() {
-        return Err("metrics are off (settings.metrics), where the agent would tell".into());
+        return Err(
+            "the agent reports them on its metrics port, which is off (settings.metrics)".into(),
+        );
     }
     let address = where_from(&settings);
     let failed = |problem: &dyn std::fmt::Display| format!("http://{address}/drains: {problem}");
@@ -27,7 +29,7 @@ pub(super) fn drains(plan: Option<&NodePlan>) -> Result<Vec<ToldDrain>, String> 
     serde_json::from_str(&body).map_err(|error| failed(&error))
 }
 
-/// Where this node itself reaches it.
+/// The address at which a process on this node reaches the metrics port.
 fn where_from(settings: &ListenSettings) -> SocketAddr {
     let address = match settings.bind_address {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -41,12 +43,12 @@ fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
     stream.set_write_timeout(Some(LIMIT))?;
-    // At once: whoever answers a part of it may close before the rest is written.
+    // One write: a server that answers early may close the connection before the rest is written.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut text = String::new();
     stream.take(LONGEST).read_to_string(&mut text)?;
-    let other = || io::Error::other("no agent of this version answers there");
+    let other = || io::Error::other("the answer is not from an agent of this version");
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(other)?;
     let code = head.split(' ').nth(1);
     (code == Some("200"))
@@ -94,17 +96,17 @@ mod tests {
             answered(old)
                 .unwrap_err()
                 .to_string()
-                .contains("no agent of this version")
+                .contains("not from an agent of this version")
         );
         assert!(answered("").is_err());
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let nobody = listener.local_addr().unwrap();
+        let closed = listener.local_addr().unwrap();
         drop(listener);
-        assert!(get(nobody, "/drains").is_err());
+        assert!(get(closed, "/drains").is_err());
     }
 
     #[test]
-    fn an_unspecified_address_is_asked_on_loopback() {
+    fn an_unspecified_address_is_queried_on_loopback() {
         for (bound, asked) in [
             ("0.0.0.0", "127.0.0.1:10249"),
             ("::", "[::1]:10249"),

@@ -16,15 +16,15 @@ use crate::record::Record;
 use crate::saved::SavedPlan;
 use crate::settings_before::SettingsBefore;
 
-/// Kernels may free rules a moment after they were deleted (seen with 5.10), and until then the sets of those rules are in
-/// use: sets are tried so often, with this pause between.
+/// Number of attempts to destroy a set. Kernels may free rules a moment after they were deleted (observed with 5.10),
+/// and until then the sets of those rules are in use.
 const TRIES: usize = 50;
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Remove from the kernel what the agent put there, and nothing else: virtual servers on record,
-/// our routes and device, chains in both variants of iptables, and sets. Kernel settings that `init` wrote, and that still
-/// have that value, get the one that they had before. Safe to run twice, and on nodes that never ran an
-/// agent.
+/// Remove everything that the agent added to the kernel, and nothing else: recorded virtual servers, routes,
+/// the dummy device, chains in both variants of iptables, and sets. Kernel settings that `init` wrote are
+/// restored unless something else has changed them since. Safe to repeat, and on nodes that never ran an agent.
 #[derive(Debug, Args)]
 pub(super) struct Cleanup {
     #[command(flatten)]
@@ -37,18 +37,21 @@ impl Cleanup {
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let record = Record::open(&self.state.state_dir)?;
         let recorded = record.read().unwrap_or_else(|problem| {
-            warn!(%problem, "going on with what our sets say");
+            warn!(
+                %problem,
+                "the record of virtual servers cannot be read; continuing with those in the agent's sets"
+            );
             None
         });
         let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
         let saved = SavedPlan::new(&self.state.state_dir, "");
-        // What cannot be read says nothing of a device with another name than usual.
+        // Without a readable plan, the device has its default name.
         let plan = saved.read_of_any_node().unwrap_or_default();
         let node = plan.as_ref().and_then(|(plan, _)| plan.node());
         let device = self.device.name(node.map(|node| &node.settings));
         let network = kernel.network(&device)?;
         let observed = kernel.observe(network, BTreeMap::new(), None)?;
-        // Whatever answered had its entry in our sets, so they tell as well.
+        // Each virtual server that answered has an entry in the agent's sets, so these can replace the record.
         let recorded = recorded.unwrap_or_else(|| observed.answering().collect());
         let owned = Owned {
             recorded,
@@ -64,15 +67,15 @@ impl Cleanup {
             done += count;
             failures.extend(failed.iter().map(ToString::to_string));
         }
-        // A damaged record keeps nothing else from being removed.
+        // A damaged record of settings must not prevent the rest of the cleanup.
         let directory = &self.state.state_dir;
         let before = SettingsBefore::read(directory).unwrap_or_else(|problem| {
-            warn!(%problem, "kernel settings stay as they are");
+            warn!(%problem, "the record of kernel settings cannot be read; not restoring them");
             SettingsBefore::none(directory)
         });
         for (name, setting) in before.all() {
             let found = read_sysctl(&name.as_str().into()).map(|(_, found)| found);
-            // Somebody else may have other wishes by now.
+            // Another program may have changed the setting since.
             if found.as_deref() != Some(&setting.written) {
                 continue;
             }
@@ -81,7 +84,8 @@ impl Cleanup {
                 Err(error) => failures.push(error.to_string()),
             }
         }
-        writeln!(std::io::stdout().lock(), "removed: {done} operations").context("say so")?;
+        writeln!(std::io::stdout().lock(), "removed: {done} operations")
+            .context("write to standard output")?;
         if !failures.is_empty() {
             bail!(
                 "{} operations failed:\n  {}",
@@ -90,16 +94,16 @@ impl Cleanup {
             );
         }
         record.remove()?;
-        // Whatever node it is of: what is served next is told by a controller.
+        // For any node: an agent that starts later gets its plan from a controller.
         saved.remove()?;
         before
             .remove()
-            .context("forget what kernel settings were before")
+            .context("delete the record of previous kernel settings")
     }
 }
 
-/// Does operations, and sets that cannot be removed again and again for a while. Gives back how many were done, and why
-/// others failed in the end.
+/// Applies the operations and retries sets that cannot be destroyed yet. Returns the number of successful operations,
+/// and the errors of those that failed in the end.
 fn carry_out<E>(
     mut ops: Vec<Op>,
     mut apply: impl FnMut(&[Op]) -> Vec<Result<(), E>>,
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_that_are_in_use_for_a_moment_are_tried_again() {
+    fn destroying_a_set_that_is_in_use_is_retried() {
         let sets = || vec![destroy(SetRole::Masq), destroy(SetRole::Pods)];
         let masq = destroy(SetRole::Masq);
         assert_eq!(calls(sets(), |_, _| false), (1, 2, 0));

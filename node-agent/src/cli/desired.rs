@@ -1,4 +1,4 @@
-//! `portolan-agent desired`: what the kernel would be given, without a kernel.
+//! `portolan-agent desired`: prints the desired kernel state of a plan, without accessing a kernel.
 
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
@@ -8,16 +8,16 @@ use clap::{Args, ValueEnum};
 use portolan_plan::PlanDocument;
 use portolan_reconcile::{DesiredDocument, HostAddress, HostNetwork};
 
-/// Print what the kernel would be given for a plan; touches nothing.
+/// Print the kernel state that a plan leads to; changes nothing.
 #[derive(Debug, Args)]
 pub(super) struct Desired {
-    /// A plan as `portolan-controller plan -o json` prints it; - reads standard input.
+    /// Plan as printed by `portolan-controller plan -o json`; - reads standard input.
     #[arg(long, value_name = "FILE")]
     plan: String,
-    /// An address of the node, instead of those in the plan; may be given more than once.
+    /// Node address, replacing those in the plan; can be repeated.
     #[arg(long, value_name = "IP")]
     node_address: Vec<IpAddr>,
-    /// The form of the output.
+    /// Output format.
     #[arg(long, short, value_enum, default_value = "json")]
     output: Form,
 }
@@ -39,12 +39,12 @@ impl Desired {
             .read()
             .with_context(|| format!("read the plan {name}"))?;
         let mut document: PlanDocument = serde_json::from_str(&text).with_context(|| {
-            format!("{name} is no plan; `portolan-controller plan -o json` prints one")
+            format!("{name} is not a plan; `portolan-controller plan -o json` prints one")
         })?;
         if !self.node_address.is_empty() {
             document.node_addresses.clone_from(&self.node_address);
         }
-        // Without a kernel to look at, the node has the addresses it is said to have.
+        // No kernel is read, so the node's addresses are those of the plan.
         let has = |address: &IpAddr| HostAddress::on("", (*address).into());
         let host = HostNetwork {
             addresses: document.node_addresses.iter().map(has).collect(),
@@ -54,7 +54,7 @@ impl Desired {
             .into_plan()
             .with_context(|| format!("the plan {name}"))?;
         let desired = portolan_reconcile::Desired::new(&plan, &host)
-            .context("the plan does not say which node it is for")?;
+            .context("the plan has no entry for a node")?;
         let Form::Json = self.output;
         let text = serde_json::to_string_pretty(&DesiredDocument::from(&desired))?;
         writeln!(std::io::stdout().lock(), "{text}")?;

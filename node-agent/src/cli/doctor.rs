@@ -10,30 +10,29 @@ use super::{Form, StateArguments};
 use crate::doctor::{Diagnosis, Level, Style, Where, gather, render};
 use crate::receive::{Access, Address};
 
-/// Tell what is wrong on this node: kernel, rules of others, what is programmed, disk and clock, each
-/// thing with its remedy in one line. Reads only, and needs no running agent or controller.
+/// Diagnose problems on this node and print a remedy for each: kernel, rules of other programs,
+/// programmed state, disk and clock. Read-only; works without a running agent or controller.
 ///
-/// Ends with status 1 if something fails, with 0 if there is nothing but warnings.
+/// Exits with status 1 if a check fails, and with 0 if there are only warnings.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// What is in order, too, each with what was found.
+    /// Include the checks that passed, with their findings.
     #[arg(long)]
     all: bool,
-    /// The node never ran an agent: kernel settings that `portolan-agent init` writes, and a plan that is not there, are
-    /// not reported as problems.
+    /// For nodes without an agent: do not report a missing plan, or settings that `portolan-agent init` writes.
     #[arg(long)]
     before_install: bool,
-    /// This node's name; with it, a plan on disk that came with a copied disk is told.
+    /// Name of this node; used to detect a saved plan of another node, as on a copied disk.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: Option<String>,
-    /// The dummy device; the one of the plan on disk, if not named.
+    /// Name of the dummy device. Default: the name in the saved plan.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// See whether this controller can be reached, and with --controller-ca whether it is believed:
+    /// Check that this controller is reachable, and with --controller-ca also its certificate:
     /// `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
     #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
     controller: Option<Address>,
-    /// The form of the output.
+    /// Output format.
     #[arg(long, short, value_enum, default_value = "table")]
     output: Form,
     #[command(flatten)]
@@ -61,7 +60,7 @@ impl Doctor {
         let text = match self.output {
             Form::Json => {
                 let text = serde_json::to_string_pretty(&diagnosis);
-                text.context("write it as JSON")? + "\n"
+                text.context("encode the diagnosis as JSON")? + "\n"
             }
             Form::Table => {
                 let colour = out.is_terminal();

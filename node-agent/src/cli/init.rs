@@ -17,14 +17,14 @@ use crate::kernel::linux::{
 use crate::saved::SavedPlan;
 use crate::settings_before::SettingsBefore;
 
-/// Without this module, bridges hand nothing to the rules, and there are no settings for that.
+/// Without this module, bridged packets bypass the iptables rules, and the `net.bridge.*` settings do not exist.
 const BRIDGES: &str = "br_netfilter";
 
-/// Do what needs more privileges than `run` has: load kernel modules and write kernel settings. Prints
-/// what it did; what is right already is left alone, so it may be run at any time.
+/// Load kernel modules and write kernel settings, which needs more privileges than `run` has. Prints
+/// each step, and leaves sufficient values unchanged, so it is safe to run at any time.
 ///
-/// Afterwards `run` needs CAP_NET_ADMIN and CAP_NET_RAW only. Settings are those of the last plan on
-/// disk; without one, the defaults.
+/// Afterwards `run` needs only CAP_NET_ADMIN and CAP_NET_RAW. The values come from the settings in the
+/// saved plan, or from the defaults if there is none.
 #[derive(Debug, Args)]
 pub(super) struct Init {
     #[command(flatten)]
@@ -63,22 +63,26 @@ impl Init {
             report.add("setting", &name, set(&name, &value, before.as_mut()));
         }
         if let Some(Err(error)) = before.map(|before| before.write()) {
-            warn!(%error, "a cleanup will not know what settings were before; is the state directory writable?");
+            warn!(
+                %error,
+                "cannot save the previous kernel settings, so `cleanup` cannot restore them; \
+                 is the state directory writable?"
+            );
         }
         report.print()
     }
 
-    /// What settings were before. They have to be written whether or not that is known.
+    /// The previous values of settings. A failure here must not prevent writing the settings.
     fn settings_before(&self) -> Option<SettingsBefore> {
         let read = SettingsBefore::read(&self.state.state_dir);
-        read.inspect_err(|error| warn!(%error, "what settings were before is not known"))
+        read.inspect_err(|error| warn!(%error, "cannot read the previous kernel settings"))
             .ok()
     }
 
     fn node(&self) -> Arc<NodeEntry> {
         let saved = SavedPlan::new(&self.state.state_dir, "").read_of_any_node();
         let saved = saved.unwrap_or_else(|problem| {
-            warn!(%problem, "going on with the default settings");
+            warn!(%problem, "the saved plan cannot be read; continuing with the default settings");
             None
         });
         let node = saved.and_then(|(plan, _)| plan.node().cloned());
@@ -86,7 +90,7 @@ impl Init {
     }
 }
 
-/// Writes a setting if it is not right, and tells what it is and was.
+/// Writes a setting unless its value suffices. Returns a description of the present and the previous value.
 fn set(
     name: &Arc<str>,
     value: &Arc<str>,
@@ -100,7 +104,7 @@ fn set(
     }
     let value = sysctl_with_found(name, found.as_deref(), value);
     let name = name.clone();
-    let told = match &found {
+    let description = match &found {
         Some(found) => format!("set to {value}, was {found}"),
         None => format!("set to {value}"),
     };
@@ -108,14 +112,14 @@ fn set(
         name: name.clone(),
         value,
     })?;
-    // As the kernel has it now, which may be written otherwise.
+    // Record the value as the kernel formats it, which may differ from the text written.
     if let (Some(before), Some(found), Some((_, now))) = (before, &found, read_sysctl(&name)) {
         before.note(&name, found, &now);
     }
-    Ok(told)
+    Ok(description)
 }
 
-/// What was done, a line each.
+/// The outcome of each step, one line per step.
 #[derive(Debug, Default)]
 struct Report {
     lines: Vec<(&'static str, String, String)>,
@@ -124,11 +128,11 @@ struct Report {
 
 impl Report {
     fn add(&mut self, kind: &'static str, name: &str, done: Result<String, KernelError>) {
-        let told = done.unwrap_or_else(|error| {
+        let outcome = done.unwrap_or_else(|error| {
             self.failures.push(error.to_string());
             "FAILED, see below".into()
         });
-        self.lines.push((kind, name.into(), told));
+        self.lines.push((kind, name.into(), outcome));
     }
 
     fn print(self) -> anyhow::Result<()> {
@@ -136,14 +140,15 @@ impl Report {
         let colour = out.is_terminal();
         let width = self.lines.iter().map(|(_, name, _)| name.len()).max();
         let width = width.unwrap_or(0);
-        for (kind, name, told) in &self.lines {
-            let red = colour && told.starts_with("FAILED");
+        for (kind, name, outcome) in &self.lines {
+            let red = colour && outcome.starts_with("FAILED");
             let (begin, end) = if red {
                 ("\x1b[31m", "\x1b[0m")
             } else {
                 ("", "")
             };
-            writeln!(out, "{kind:<7}  {name:<width$}  {begin}{told}{end}").context("say so")?;
+            writeln!(out, "{kind:<7}  {name:<width$}  {begin}{outcome}{end}")
+                .context("write to standard output")?;
         }
         if !self.failures.is_empty() {
             let count = self.failures.len();

@@ -24,42 +24,61 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 #[derive(Debug, Parser)]
 #[command(name = "portolan-agent", version)]
 struct Arguments {
+    /// Format of log lines.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "text",
+        env = "PORTOLAN_LOG_FORMAT"
+    )]
+    log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Follow the controller and keep the kernel equal to this node's plan.
+    /// Follow the controller and keep the kernel in sync with this node's plan.
     Run(run::Run),
-    /// Do once what needs more privileges than `run` has: load modules, write kernel settings.
+    /// Load kernel modules and write kernel settings, which needs more privileges than `run` has.
     Init(init::Init),
-    /// Print what the kernel would be given for a plan; touches nothing.
+    /// Print the kernel state that a plan leads to; changes nothing.
     Desired(desired::Desired),
-    /// Show what the kernel holds, beside what the last plan wants.
+    /// Show the kernel state and its differences from the last plan.
     Show(show::Show),
-    /// Tell what is wrong on this node, each thing with its remedy; reads only.
+    /// Diagnose problems on this node and print a remedy for each; read-only.
     Doctor(doctor::Doctor),
-    /// Remove from the kernel what the agent put there, and nothing else.
+    /// Remove everything that the agent added to the kernel, and nothing else.
     Cleanup(cleanup::Cleanup),
-    /// Do nothing until it is ended: keeps a pod on its node after its init container has done something there once.
+    /// Wait until terminated: keeps a pod on its node after the init container has done its one-time work.
     #[command(hide = true)]
     Hold,
 }
 
-/// How something is printed.
+/// Formats of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line, for log collectors.
+    Json,
+}
+
+/// Output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people.
+    /// Text for people.
     Table,
     /// One JSON object.
     Json,
 }
 
-/// Where the agent keeps what must outlive it.
+/// Where the agent keeps the state that must survive a restart.
 #[derive(Debug, clap::Args)]
 struct StateArguments {
-    /// Directory of the record of what is ours.
+    /// State directory: record of owned virtual servers, saved plan, previous kernel settings.
     #[arg(
         long,
         env = "PORTOLAN_STATE_DIR",
@@ -69,16 +88,16 @@ struct StateArguments {
     state_dir: PathBuf,
 }
 
-/// Which device is ours.
+/// The dummy device that holds the Service addresses.
 #[derive(Debug, clap::Args)]
 struct DeviceArguments {
-    /// The dummy device; the one of the plan on disk, if not named.
+    /// Name of the dummy device. Default: the name in the saved plan.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
 
 impl DeviceArguments {
-    /// The device that was named, or that these settings name.
+    /// The name given on the command line, else the name in these settings.
     fn name(&self, settings: Option<&Settings>) -> String {
         let of_settings = || match settings {
             Some(settings) => settings.device.to_string(),
@@ -91,7 +110,7 @@ impl DeviceArguments {
 /// Runs the program.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    start_log();
+    start_log(arguments.log_format);
     let end = match arguments.command {
         Command::Run(command) => command.execute(),
         Command::Init(command) => command.execute(),
@@ -106,26 +125,31 @@ pub fn main() -> ExitCode {
     match end {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(&format!("portolan-agent: {error:#}"));
+            print_error(&format!("portolan-agent: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// What is logged: `PORTOLAN_LOG`, as in `debug` or `info,portolan_agent::receive=debug`. Filters that
-/// look at fields would bring an engine for regular expressions into a program that is to be small.
-fn start_log() {
+/// Starts logging with the filter in `PORTOLAN_LOG`, for example `debug` or `info,portolan_agent::receive=debug`.
+/// Filters on fields are not supported: they would add a regular expression engine to a program meant to stay small.
+fn start_log(format: LogFormat) {
     let asked = std::env::var("PORTOLAN_LOG").ok();
     let filter = asked.as_deref().map(str::parse::<Targets>);
     let usual = || Targets::new().with_default(LevelFilter::INFO);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
     let filter = match filter {
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {
-            tell(&format!("PORTOLAN_LOG is not used: {error}"));
+            print_error(&format!(
+                "ignoring the invalid filter in PORTOLAN_LOG: {error}"
+            ));
             usual()
         }
         None => usual(),
@@ -135,8 +159,8 @@ fn start_log() {
         .init();
 }
 
-fn tell(line: &str) {
+fn print_error(line: &str) {
     use std::io::Write as _;
-    // A closed error output leaves nobody to tell.
+    // If standard error is closed, there is nowhere to report this failure.
     drop(writeln!(std::io::stderr().lock(), "{line}"));
 }

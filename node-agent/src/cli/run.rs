@@ -31,13 +31,13 @@ use crate::watchdog;
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Follow the controller and keep the kernel equal to this node's plan.
+/// Follow the controller and keep the kernel in sync with this node's plan.
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// This node's name, as the Node object has it; lower-cased and trimmed. Default: the name of the host.
+    /// Name of this node's Node object; trimmed and lower-cased. Default: the host name.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: Option<String>,
-    /// The controller: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`; of several all, with commas between.
+    /// Addresses of all controllers, separated by commas: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
     #[arg(
         long,
         env = "PORTOLAN_CONTROLLER",
@@ -46,7 +46,7 @@ pub(super) struct Run {
         required_unless_present = "controllers_file"
     )]
     controller: Vec<Address>,
-    /// A file with one controller in each line, read before each connection.
+    /// File with one controller address per line, read before each connection.
     #[arg(
         long,
         env = "PORTOLAN_CONTROLLERS_FILE",
@@ -56,7 +56,7 @@ pub(super) struct Run {
     controllers_file: Option<PathBuf>,
     #[command(flatten)]
     trust: TrustArguments,
-    /// The variant of iptables that holds the rules; auto takes the one in use on the node.
+    /// Variant of iptables that holds the rules; auto selects the one in use on the node.
     #[arg(
         long,
         env = "PORTOLAN_IPTABLES",
@@ -65,9 +65,10 @@ pub(super) struct Run {
         value_name = "VARIANT"
     )]
     iptables: IptablesChoice,
-    /// Metrics tell what so many Services have carried since the start, and of the rest the sum; 0 for none
-    /// at all. Free places go to the busiest, and who has one keeps it. Each has five series; they are as
-    /// old as the last look at the kernel (`settings.sync.period`).
+    /// Number of Services with their own traffic metrics; the rest are summed. 0 disables them.
+    ///
+    /// Slots go to the busiest Services and are then kept. Each Service has five series, updated at each read of
+    /// the kernel (`settings.sync.period`).
     #[arg(
         long,
         env = "PORTOLAN_SERVICE_METRICS",
@@ -115,7 +116,7 @@ impl Run {
             .name("programmer".into())
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
-        tell_started(&node, &controllers);
+        log_start(&node, &controllers);
         let link = LinkSender::default();
         let way = link.subscribe();
         let receiver = Receiver {
@@ -137,15 +138,15 @@ impl Run {
         let ended = thread.join();
         ensure!(
             ended.is_ok(),
-            "the thread that programs the kernel ended by a panic; please report what it said"
+            "the thread that programs the kernel panicked; please report the panic message above"
         );
         signalled?;
-        info!("ended; what is programmed stays in force");
+        info!("stopped; the programmed state stays in the kernel");
         Ok(())
     }
 }
 
-/// What wakes the programmer when somebody else changes the network or the rules.
+/// Subscribes to kernel events, which wake the programmer when another program changes the network or the rules.
 fn events(kernel: &LinuxKernel, slot: &Arc<PlanSlot>) -> anyhow::Result<[Events; 2]> {
     let (network, rules) = (slot.clone(), slot.clone());
     Ok([
@@ -162,7 +163,7 @@ fn open_kernel(iptables: IptablesChoice, counts: bool) -> Result<LinuxKernel, Mi
     Ok(kernel)
 }
 
-fn tell_started(node: &str, controllers: &Controllers) {
+fn log_start(node: &str, controllers: &Controllers) {
     info!(%node, %controllers, version = VERSION, "started");
     if let Some(hint) = doctor::hint() {
         info!("{hint}");
@@ -174,9 +175,9 @@ fn host_name() -> String {
     host.nodename().to_string_lossy().into_owned()
 }
 
-/// What the node is called: as somebody says, else like its host (S-201).
-fn node_name(said: Option<&str>, host: &str) -> anyhow::Result<Arc<str>> {
-    let name = said.unwrap_or(host).trim().to_lowercase();
+/// The node's name: the argument, else the host name (S-201).
+fn node_name(argument: Option<&str>, host: &str) -> anyhow::Result<Arc<str>> {
+    let name = argument.unwrap_or(host).trim().to_lowercase();
     if name.is_empty() {
         bail!("--node: the name is empty; give this node's name as `kubectl get nodes` shows it");
     }
@@ -190,15 +191,15 @@ fn addresses(listed: Vec<Address>, file: Option<PathBuf>) -> Addresses {
     }
 }
 
-/// Asks the kernel to end this program last when memory runs out: without it the node forgets nothing,
-/// but follows nothing either (S-210). Whoever may not ask is no worse off than others.
+/// Lowers `oom_score_adj`, so that the kernel kills this program last when memory runs out. Without an agent the node
+/// keeps its state but applies no changes (S-210). Without the permission the agent runs with the default score.
 fn outlive_others() {
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-999") {
-        info!(%error, "this program is not among the last to be ended when memory runs out");
+        info!(%error, "could not lower oom_score_adj; the kernel may kill this program early when memory runs out");
     }
 }
 
-/// Follows the controller, does what else is to be done and answers whoever asks, until a signal comes.
+/// Follows the controller, runs the background tasks and serves HTTP until a signal arrives.
 fn follow<T>(
     receiver: Receiver,
     beside: impl Future<Output = T>,
@@ -229,16 +230,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_node_is_called_as_said_or_like_its_host() {
-        for (said, host, name) in [
+    fn the_node_name_is_the_argument_or_the_host_name() {
+        for (argument, host, name) in [
             (Some(" Node-1\n"), "other", "node-1"),
             (None, "Worker-7.Example.ORG", "worker-7.example.org"),
             (Some("node.with.dots"), "", "node.with.dots"),
         ] {
-            assert_eq!(&*node_name(said, host).unwrap(), name);
+            assert_eq!(&*node_name(argument, host).unwrap(), name);
         }
-        for (said, host) in [(Some(" "), "host"), (None, "")] {
-            let error = node_name(said, host).unwrap_err().to_string();
+        for (argument, host) in [(Some(" "), "host"), (None, "")] {
+            let error = node_name(argument, host).unwrap_err().to_string();
             assert!(error.starts_with("--node: the name is empty"), "{error}");
         }
     }

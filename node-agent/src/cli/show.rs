@@ -14,28 +14,28 @@ use super::{DeviceArguments, Form, StateArguments};
 use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
 use crate::record::Record;
 use crate::saved::{Origin, SavedPlan};
-use crate::show::{Found, NOTHING, NOTHING_OF_IT, Shown, Style, render};
+use crate::show::{Found, NO_SUCH_SERVICE, NOTHING, Shown, Style, render};
 
-/// Show what the kernel holds: virtual servers with the Service that each belongs to, backends with
-/// weight and connections, and what differs from the last plan. Reads only.
+/// Show the kernel state: virtual servers with their Services, backends with weight and connections,
+/// and differences from the last plan. Read-only.
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// Virtual servers of others, too.
+    /// Include virtual servers of other programs.
     #[arg(long)]
     all: bool,
-    /// The entries of our sets, too.
+    /// Include the entries of the agent's sets.
     #[arg(long)]
     sets: bool,
-    /// Only this Service.
+    /// Show only this Service.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
     service: Option<ServiceId>,
-    /// Look again every so many seconds, until interrupted.
+    /// Refresh interval in seconds, until interrupted; 2 if no number is given.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,
     #[command(flatten)]
     device: DeviceArguments,
-    /// The form of the output.
+    /// Output format.
     #[arg(long, short, value_enum, default_value = "table")]
     output: Form,
     #[command(flatten)]
@@ -49,7 +49,7 @@ impl Show {
             let text = self.look(&mut kernel)?;
             let mut out = std::io::stdout().lock();
             if self.watch.is_some() && out.is_terminal() {
-                // The beginning of the screen, and nothing below what follows.
+                // Move the cursor to the top and clear the screen.
                 write!(out, "\x1b[H\x1b[J")?;
             }
             write!(out, "{text}")?;
@@ -66,7 +66,7 @@ impl Show {
         let plan = self.plan();
         let recorded = Record::existing(&self.state.state_dir).read();
         let recorded = recorded.unwrap_or_else(|problem| {
-            warn!(%problem, "what is ours is told by the plan alone");
+            warn!(%problem, "the ownership record cannot be read; using only the plan");
             None
         });
         let node = plan.as_ref().and_then(|(plan, _)| plan.node());
@@ -85,14 +85,14 @@ impl Show {
             service: self.service.as_ref(),
         });
         if self.output == Form::Json {
-            let text = serde_json::to_string_pretty(&shown).context("write it as JSON")?;
+            let text = serde_json::to_string_pretty(&shown).context("encode the output as JSON")?;
             return Ok(text + "\n");
         }
         let style = Style {
             colour: std::io::stdout().is_terminal(),
             all: self.all,
             nothing: if self.service.is_some() {
-                NOTHING_OF_IT
+                NO_SUCH_SERVICE
             } else {
                 NOTHING
             },
@@ -103,13 +103,13 @@ impl Show {
     fn plan(&self) -> Option<(NodePlan, Origin)> {
         let saved = SavedPlan::new(&self.state.state_dir, "");
         saved.read_of_any_node().unwrap_or_else(|problem| {
-            warn!(%problem, "showing what the kernel holds without it");
+            warn!(%problem, "the saved plan cannot be read; showing the kernel state without it");
             None
         })
     }
 }
 
-/// A Service as people write it.
+/// Parses `NAMESPACE/NAME`.
 fn service(text: &str) -> Result<ServiceId, String> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {

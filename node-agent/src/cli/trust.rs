@@ -1,4 +1,4 @@
-//! Who the controller has to be, and who this agent is there: flags of several commands.
+//! Flags for TLS and authentication towards the controller, shared by several commands.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use crate::receive::{Tls, Trust};
 
 #[derive(Debug, Args)]
 pub(super) struct TrustArguments {
-    /// Speak to the controller without TLS. Whoever answers at its address decides what this node
-    /// does, so only for loopback, Unix sockets and labs.
+    /// Connect to the controller without TLS. Anything that answers at its address controls this node, so
+    /// use it only with loopback, Unix sockets and in labs.
     #[arg(long, env = "PORTOLAN_INSECURE", conflicts_with_all = ["controller_ca", "token_file"])]
     insecure: bool,
-    /// Certificates of those who may have signed the controller's, as PEM; read at each connection.
+    /// CA certificates for the controller's certificate (PEM); read at each connection.
     #[arg(long, env = "PORTOLAN_CONTROLLER_CA", value_name = "FILE")]
     controller_ca: Option<PathBuf>,
-    /// The name that the controller's certificate is for, wherever it runs.
+    /// DNS name in the controller's certificate, independent of its address.
     #[arg(
         long,
         env = "PORTOLAN_CONTROLLER_NAME",
@@ -24,33 +24,33 @@ pub(super) struct TrustArguments {
         default_value = "portolan-controller"
     )]
     controller_name: String,
-    /// The projected token of the agent's service account; read at each connection.
+    /// Projected token of the agent's service account; read at each connection.
     #[arg(long, env = "PORTOLAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 impl TrustArguments {
-    /// For an agent, which believes nobody by accident.
+    /// For `run`: connections without TLS need an explicit `--insecure`.
     pub(super) fn required(self) -> anyhow::Result<Trust> {
         if self.insecure {
             return Ok(Trust::Insecure);
         }
         if self.controller_ca.is_none() {
             bail!(
-                "--controller-ca is missing: give the certificates of who signs the controller's; \
-                 --insecure speaks without TLS"
+                "--controller-ca is missing: give the CA certificates for the controller's certificate; \
+                 --insecure connects without TLS"
             );
         }
         if self.token_file.is_none() {
             bail!(
-                "--token-file is missing: the controller gives a plan only to whom the API server knows as \
-                 the agent of the node; mount a projected token of the agent's service account"
+                "--token-file is missing: the controller sends a plan only to clients that the API server \
+                 authenticates as the node's agent; mount a projected token of the agent's service account"
             );
         }
         self.if_any()
     }
 
-    /// For somebody who looks: over TLS where there are certificates.
+    /// For read-only commands: with TLS if CA certificates are given.
     pub(super) fn if_any(self) -> anyhow::Result<Trust> {
         let Some(ca) = self.controller_ca else {
             return Ok(Trust::Insecure);

@@ -1,4 +1,4 @@
-//! What is gathered about a node: plain values, each found or with the reason why it was not.
+//! Facts about a node: plain values, or the reason why a value could not be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,55 +13,54 @@ use portolan_reconcile::{
 use crate::kernel::linux::{Tables, Variant};
 use crate::saved::Origin;
 
-/// Something that was looked for: what it is, or why nobody knows.
+/// A fact, or the reason why it could not be read.
 pub type Looked<T> = Result<T, String>;
 
-/// Everything that is known about a node.
+/// All gathered facts about a node.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The node's time.
+    /// The node's system time.
     pub now: SystemTime,
-    /// The node's name, if somebody said it.
+    /// The node's name, if given on the command line.
     pub node: Option<String>,
     /// Whether this process may administer the network (`CAP_NET_ADMIN`).
     pub privileged: Looked<bool>,
-    /// The state directory, and the disk that it is on; `None` if the directory is not there.
+    /// The state directory and its disk; `None` if the directory does not exist.
     pub state: (PathBuf, Looked<Option<Disk>>),
-    /// The plan on disk; `None` if there is none.
+    /// The saved plan; `None` if there is none.
     pub plan: Looked<Option<(NodePlan, Origin)>>,
-    /// The virtual servers on record as ours; `None` without a record.
+    /// The virtual servers recorded as owned by the agent; `None` without a record.
     pub record: Looked<Option<BTreeSet<VirtualServerKey>>>,
-    /// The modules that this node needs, schedulers of its plan among them.
+    /// The kernel modules that this node needs, including the schedulers of its plan.
     pub modules: BTreeMap<String, Module>,
-    /// What IPVS holds.
+    /// The virtual servers in IPVS.
     pub servers: Looked<BTreeMap<VirtualServerKey, VirtualServer>>,
     /// Address sets.
     pub sets: Looked<Sets>,
     /// Links, addresses and routes.
     pub network: Looked<Network>,
-    /// Our device's name.
+    /// Name of the agent's dummy device.
     pub device: String,
-    /// Kernel settings by the names that [`Facts::wanted_sysctls`] has, and a few more; those that the
-    /// kernel does not have are left out.
+    /// The kernel settings in [`Facts::wanted_sysctls`] and a few more; settings unknown to the kernel are absent.
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
-    /// All rules of iptables.
+    /// All iptables rules.
     pub tables: Looked<Tables>,
-    /// What `nft list tables` says.
+    /// Output of `nft list tables`.
     pub nft_tables: Looked<String>,
-    /// How many connections are tracked.
+    /// Size of the connection tracking table.
     pub tracked: Looked<Tracked>,
-    /// The logarithm of the size of IPVS's table of connections.
+    /// Size of the IPVS connection table as a power of two.
     pub connection_table_bits: Looked<u32>,
-    /// The controller that was named, and whether it lets us connect.
+    /// The controller given on the command line, and the result of connecting to it.
     pub controller: Option<(String, Result<(), Unreached>)>,
 }
 
-/// Why there is no way to a controller.
+/// Why connecting to the controller failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreached {
-    /// Nobody answers.
+    /// There is no connection.
     NoWay(String),
-    /// Who answers is not believed.
+    /// The peer could not be authenticated.
     Distrusted(String),
 }
 
@@ -72,60 +71,60 @@ pub struct Disk {
     pub writable: bool,
     /// Its size in bytes.
     pub size: u64,
-    /// How many bytes of it are free.
+    /// Free space in bytes.
     pub free: u64,
 }
 
-/// Whether the kernel has a module.
+/// State of a kernel module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Module {
-    /// It is loaded, or a part of this kernel.
+    /// Loaded or built in.
     There,
-    /// It is not loaded, but on this node's disk.
+    /// Not loaded, but available on this node's disk.
     Loadable,
-    /// This kernel does not have it.
+    /// Not available for this kernel.
     Missing,
-    /// It does not show, and nobody here knows which modules this kernel has.
+    /// Not loaded, and the list of this kernel's modules is not readable.
     Unknown,
 }
 
 /// Address sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sets {
-    /// Names of all, those of others, too.
+    /// Names of all sets, including those of other programs.
     pub names: Vec<String>,
-    /// Ours, with their entries.
+    /// The agent's sets with their entries.
     pub ours: BTreeMap<SetId, ObservedSet>,
 }
 
-/// How many connections are tracked.
+/// Number of tracked connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tracked {
-    /// Now.
+    /// The current number.
     pub count: u64,
-    /// At most.
+    /// The maximum.
     pub most: u64,
 }
 
 impl Facts {
-    /// What the plan says of this node.
+    /// The plan's entry for this node.
     pub fn node_entry(&self) -> Option<&Arc<NodeEntry>> {
         let (plan, _) = self.plan.as_ref().ok()?.as_ref()?;
         plan.node()
     }
 
-    /// The same, or what an agent goes by before it has a plan.
+    /// The plan's entry for this node, or the defaults that an agent uses before it has a plan.
     pub fn node_or_default(&self) -> Arc<NodeEntry> {
         self.node_entry().cloned().unwrap_or_default()
     }
 
-    /// What the kernel should hold; `None` without a plan or without knowing the network.
+    /// The desired kernel state; `None` if the plan or the network facts are missing.
     pub fn desired(&self) -> Option<Desired> {
         let (plan, _) = self.plan.as_ref().ok()?.as_ref()?;
         Desired::new(plan, &self.network.as_ref().ok()?.host)
     }
 
-    /// The kernel settings that this node needs, by its plan or the defaults.
+    /// The kernel settings that this node needs according to its plan or the defaults.
     pub fn wanted_sysctls(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let network = self.network.as_ref();
         network.map_or_else(
@@ -134,24 +133,24 @@ impl Facts {
         )
     }
 
-    /// A kernel setting as it is.
+    /// The present value of a kernel setting.
     pub fn sysctl(&self, name: &str) -> Option<&str> {
         self.sysctls.get(name).map(|value| &**value)
     }
 
-    /// Everything that is loaded into iptables and can be read, by variant and family.
+    /// The readable iptables dumps, by variant and family.
     pub fn rules(&self) -> impl Iterator<Item = (Variant, Family, &str)> {
         let dumps = self.tables.iter().flat_map(|tables| &tables.dumps);
         dumps.filter_map(|dump| Some((dump.variant, dump.family, dump.text.as_deref().ok()?)))
     }
 }
 
-/// The setting that says how strictly an interface takes only what comes by the way it would go.
+/// The setting for reverse path filtering on an interface.
 pub fn reverse_path(interface: &str) -> Arc<str> {
     format!("net/ipv4/conf/{interface}/rp_filter").into()
 }
 
 pub use crate::kernel::IPV6_FORWARDING;
 
-/// The setting that says whether IPVS counts rates.
+/// The setting that enables the IPVS rate estimation.
 pub const RUN_ESTIMATION: &str = "net.ipv4.vs.run_estimation";

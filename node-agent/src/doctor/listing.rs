@@ -1,15 +1,15 @@
-//! What `iptables-save` prints, as chains and rules, whoever made them.
+//! Parses the output of `iptables-save` into chains and rules of all programs.
 
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rule<'a> {
     pub(super) table: &'a str,
     pub(super) chain: &'a str,
-    /// All that follows the chain.
+    /// The text after the chain.
     pub(super) text: &'a str,
 }
 
-/// The names of chains, those of the kernel among them.
+/// The names of chains, including built-in ones.
 pub(super) fn chains(saved: &str) -> impl Iterator<Item = &str> {
     let declared = saved.lines().filter_map(|line| line.strip_prefix(':'));
     declared.filter_map(|line| line.split_whitespace().next())
@@ -22,7 +22,7 @@ pub(super) fn rules(saved: &str) -> impl Iterator<Item = Rule<'_>> {
         if let Some(name) = line.strip_prefix('*') {
             table = name;
         }
-        // Counters stand first where somebody asked for them: `[12:720] -A INPUT …`.
+        // With `-c` each rule begins with its counters: `[12:720] -A INPUT …`.
         let rule = match line.strip_prefix('[') {
             Some(counted) => counted.split_once("] ")?.1,
             None => line,
@@ -33,13 +33,12 @@ pub(super) fn rules(saved: &str) -> impl Iterator<Item = Rule<'_>> {
 }
 
 impl<'a> Rule<'a> {
-    /// The chain or target that it leads to.
+    /// The target or chain of its jump or goto.
     pub(super) fn target(&self) -> Option<&'a str> {
         self.after(&["-j", "-g"])
     }
 
-    /// Which bits of the packet mark it writes: sets, clears, turns around, or restores from the mark
-    /// of the connection.
+    /// The bits of the packet mark that it writes: sets, clears, inverts, or restores from the connection mark.
     pub(super) fn writes_mark(&self) -> u32 {
         match self.target() {
             Some("MARK") => self
@@ -54,14 +53,14 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Which bits of the packet mark it looks at.
+    /// The bits of the packet mark that it matches.
     pub(super) fn reads_mark(&self) -> u32 {
         self.after(&["--mark"])
             .and_then(bits)
             .map_or(0, |(_, mask)| mask)
     }
 
-    /// The words, but for those of comments, which may look like options.
+    /// The words except those in comments, which may look like options.
     fn words(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let outside_quotes = self.text.split('"').step_by(2);
         outside_quotes.flat_map(str::split_whitespace)
@@ -150,7 +149,7 @@ COMMIT
     }
 
     #[test]
-    fn nothing_is_read_from_what_is_no_listing() {
+    fn text_that_is_not_a_listing_yields_no_rules() {
         for text in ["", "\n\n", "iptables: not found", "-A", "[", "[0:0] -A X"] {
             assert_eq!(rules(text).count(), 0, "{text:?}");
         }

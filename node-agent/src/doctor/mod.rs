@@ -1,9 +1,8 @@
-//! What can be wrong on a node, each thing with its remedy in one line, for whoever sits there at
-//! three in the morning.
+//! Diagnoses problems on a node, each with a one-line remedy, for an operator under time pressure.
 //!
-//! [`gather()`] is the only part that looks at the node, and it only reads. The checks are functions of
-//! the [`Facts`], so every broken node is a test. A check that has nothing to go by says nothing: the
-//! one whose part could not be read tells why, once.
+//! [`gather()`] is the only part that accesses the node, and it only reads. The checks are pure functions of
+//! the [`Facts`], so every broken node can be a test. A check whose facts are missing reports nothing: the
+//! check for the source that could not be read reports the reason, once.
 
 mod checks;
 pub mod facts;
@@ -17,72 +16,72 @@ pub use facts::Facts;
 pub use gather::{Where, gather};
 pub use table::{Style, render};
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
     /// As it should be.
     Ok,
-    /// It works, and may not for long, or not for everybody.
+    /// It works, but possibly not for long or not for all clients.
     Warn,
     /// Clients lose packets, or the agent cannot do its work.
     Fail,
 }
 
-/// What is looked at, in the order in which it is told.
+/// The checks, in the order of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Check {
-    /// The modules that a node needs.
+    /// The kernel modules that the node needs.
     Modules,
     /// Whether virtual servers can be read.
     Ipvs,
     /// The kernel settings that the plan asks for.
     Sysctls,
-    /// Whether the kernel drops what comes by another way than it would go.
+    /// Whether reverse path filtering drops packets that arrive on another interface than replies leave by.
     ReversePath,
-    /// Whether bridges of pods hand packets to the rules.
+    /// Whether packets on bridges of pods pass the iptables rules.
     Bridges,
-    /// Whether the node has the families that its plan gives it.
+    /// Whether the node supports the address families of its plan.
     Ipv6,
-    /// The tools of iptables, and what is in which variant.
+    /// The iptables tools, and which variant holds which chains.
     Iptables,
-    /// Whether rules of others write our bits of the packet mark.
+    /// Whether rules of other programs write the agent's bits of the packet mark.
     Mark,
-    /// Tables of nftables that decide about packets beside our rules.
+    /// Tables of nftables that affect packets in addition to the agent's rules.
     Neighbours,
-    /// What kube-proxy left behind.
+    /// Leftovers of kube-proxy.
     KubeProxy,
-    /// Our device.
+    /// The agent's dummy device.
     Device,
-    /// Our routes and policy rules, and what lies in service ranges.
+    /// The agent's routes and policy rules, and conflicts with service ranges.
     Routes,
-    /// Our sets.
+    /// The agent's sets.
     Sets,
-    /// Our rules.
+    /// The agent's iptables rules.
     Rules,
-    /// Our virtual servers.
+    /// The agent's virtual servers.
     VirtualServers,
-    /// How full connection tracking is.
+    /// How full the connection tracking table is.
     Conntrack,
-    /// The size of IPVS's table of connections.
+    /// The size of the IPVS connection table.
     ConnectionTable,
-    /// What counting rates costs.
+    /// The cost of estimating rates.
     RateEstimation,
-    /// The time.
+    /// The system time.
     Clock,
     /// The state directory and its disk.
     StateDirectory,
-    /// The plan on disk.
+    /// The saved plan.
     Plan,
-    /// The record of what is ours.
+    /// The record of owned virtual servers.
     Record,
-    /// The way to the controller.
+    /// Connectivity to the controller.
     Controller,
 }
 
 impl Check {
-    /// Its name, as people and tools see it.
+    /// Its name in the output.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Modules => "modules",
@@ -112,64 +111,65 @@ impl Check {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Which check.
+    /// The check that reports it.
     pub check: Check,
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
-    /// What was found.
-    pub told: String,
-    /// What to do about it; `null` where nothing is wrong.
+    /// Description of the finding.
+    #[serde(rename = "told")]
+    pub message: String,
+    /// How to fix it; `null` if nothing is wrong.
     pub remedy: Option<String>,
 }
 
 impl Finding {
-    fn ok(check: Check, told: impl Into<String>) -> Self {
+    fn ok(check: Check, message: impl Into<String>) -> Self {
         Self {
             check,
             level: Level::Ok,
-            told: told.into(),
+            message: message.into(),
             remedy: None,
         }
     }
 
-    fn warn(check: Check, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+    fn warn(check: Check, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             check,
             level: Level::Warn,
-            told: told.into(),
+            message: message.into(),
             remedy: Some(remedy.into()),
         }
     }
 
-    fn fail(check: Check, told: impl Into<String>, remedy: impl Into<String>) -> Self {
+    fn fail(check: Check, message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             level: Level::Fail,
-            ..Self::warn(check, told, remedy)
+            ..Self::warn(check, message, remedy)
         }
     }
 }
 
-/// What whoever starts an agent should know of this machine, if there is something.
+/// A warning about this machine for the agent's log at start, if there is one.
 pub fn hint() -> Option<String> {
     checks::hint(gather::connection_table_bits().ok()?)
 }
 
-/// All that was found on a node.
+/// All findings on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Diagnosis {
-    /// The node, by the plan on disk or as it was called; `null` if neither says.
+    /// The node's name in the saved plan, else the given name; `null` without either.
     pub node: Option<String>,
-    /// What was found, in the order of [`Check`].
+    /// The findings, in the order of [`Check`].
     pub findings: Vec<Finding>,
 }
 
 impl Diagnosis {
-    /// Judges a node.
+    /// Runs all checks on the facts.
     pub fn of(facts: &Facts) -> Self {
         let planned = facts.node_entry().map(|node| node.name.to_string());
         Self {
@@ -178,7 +178,8 @@ impl Diagnosis {
         }
     }
 
-    /// The same for a node that never ran an agent: what an installation does itself is not wrong there.
+    /// Adjusts the diagnosis for a node that never ran an agent: problems that the installation fixes are not
+    /// reported.
     #[must_use]
     pub fn before_install(mut self) -> Self {
         for finding in &mut self.findings {
@@ -188,13 +189,13 @@ impl Diagnosis {
                 _ => continue,
             };
             if finding.level > Level::Ok {
-                *finding = Finding::ok(finding.check, format!("{}; {done_by}", finding.told));
+                *finding = Finding::ok(finding.check, format!("{}; {done_by}", finding.message));
             }
         }
         self
     }
 
-    /// How many findings are of a level.
+    /// The number of findings with this level.
     pub fn count(&self, level: Level) -> usize {
         let findings = self.findings.iter();
         findings.filter(|finding| finding.level == level).count()
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_an_install_what_it_does_itself_is_not_wrong_and_all_else_is() {
+    fn before_an_install_only_problems_that_it_does_not_fix_are_reported() {
         let findings = vec![
             Finding::fail(Check::Modules, "no ip_vs", "modprobe ip_vs"),
             Finding::fail(Check::Sysctls, "a is 0, not 1", "sysctl -w a=1"),
@@ -218,8 +219,8 @@ mod tests {
             (diagnosis.count(Level::Fail), diagnosis.count(Level::Ok)),
             (1, 2)
         );
-        let told = &diagnosis.findings[1].told;
-        assert_eq!(told, "a is 0, not 1; `portolan-agent init` writes them");
+        let message = &diagnosis.findings[1].message;
+        assert_eq!(message, "a is 0, not 1; `portolan-agent init` writes them");
         assert_eq!(diagnosis.findings[1].remedy, None);
     }
 }

@@ -1,19 +1,19 @@
-//! A diagnosis for a person: what is wrong first, each with its remedy on one line to be copied, and
-//! what is in order in as few lines as possible. At most 100 columns wide but for remedies.
+//! Renders a diagnosis as text: problems first, each with a remedy on one line for copying, then the passed
+//! checks in few lines. At most 100 columns wide, except for remedies.
 
 use super::{Diagnosis, Finding, Level};
 
-/// How it looks.
+/// Style of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// Colours, for terminals only.
     pub colour: bool,
-    /// What is in order, too, each with what was found.
+    /// Include the findings of passed checks.
     pub all: bool,
 }
 
 const WIDTH: usize = 100;
-/// Where the text begins, after level and check.
+/// Column of the text, after level and check.
 const INDENT: usize = 24;
 
 impl Style {
@@ -35,7 +35,7 @@ impl Style {
     }
 }
 
-/// The diagnosis as text.
+/// Renders the diagnosis as text.
 pub fn render(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
     let node = diagnosis.node.as_deref().unwrap_or("without a name");
@@ -69,7 +69,7 @@ fn counts(diagnosis: &Diagnosis) -> String {
         count => format!("{count} warnings"),
     };
     let (fail, ok) = (count(Level::Fail), count(Level::Ok));
-    format!("{fail} failed, {warnings}, {ok} in order")
+    format!("{fail} failed, {warnings}, {ok} passed")
 }
 
 fn block(text: &mut String, finding: &Finding, style: Style) {
@@ -78,7 +78,7 @@ fn block(text: &mut String, finding: &Finding, style: Style) {
         style.level(finding.level),
         finding.check.as_str()
     );
-    for part in wrapped(&finding.told) {
+    for part in wrapped(&finding.message) {
         line(text, &format!("{start}{part}"));
         start = " ".repeat(INDENT);
     }
@@ -88,7 +88,7 @@ fn block(text: &mut String, finding: &Finding, style: Style) {
     }
 }
 
-/// What is in order, by name only.
+/// Lists the passed checks by name only.
 fn group<'a>(text: &mut String, findings: impl Iterator<Item = &'a Finding>, style: Style) {
     let names: Vec<_> = findings.map(|finding| finding.check.as_str()).collect();
     let mut start = format!("{}  ", style.level(Level::Ok));
@@ -98,7 +98,7 @@ fn group<'a>(text: &mut String, findings: impl Iterator<Item = &'a Finding>, sty
     }
 }
 
-/// A text in lines; a word that is longer than a line has one for itself.
+/// Wraps a text; a word longer than a line gets a line of its own.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,5 +1,5 @@
-//! What is answered, to the byte: health checks of Services (S-135 to S-139), `/healthz` and `/livez`
-//! (S-149 to S-152).
+//! HTTP responses for `healthCheckNodePort` (S-135 to S-139), `/healthz` and `/livez` (S-149 to S-152). Tests compare
+//! them byte by byte.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use portolan_plan::{Family, ServiceId};
 use serde::Serialize;
 
 use super::progress::{FamilyState, Moment, Progress};
-use crate::http::Answer;
+use crate::page::Answer;
 
-/// The header that balancers weigh nodes by.
+/// The header from which load balancers take the weight of a node.
 const WEIGHT: &str = "x-load-balancing-endpoint-weight";
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct ServiceBody<'a> {
     name: &'a str,
 }
 
-/// The answer of a Service's port with so many endpoints.
+/// The response of a Service's health check port.
 pub(super) fn check(service: &ServiceId, local_endpoints: u32, healthy: bool) -> Answer {
     let body = CheckBody {
         service: ServiceBody {
@@ -41,7 +41,7 @@ pub(super) fn check(service: &ServiceId, local_endpoints: u32, healthy: bool) ->
     answer.with(WEIGHT, local_endpoints)
 }
 
-/// The port was a Service's when the connection was opened.
+/// The response on a connection that was opened before the Service lost the port.
 pub(super) fn no_check() -> Answer {
     Answer::text(503, "no Service has this health check port any more\n")
 }
@@ -49,7 +49,7 @@ pub(super) fn no_check() -> Answer {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NodeBody {
-    /// Now if all is well, else when it was last; null before a first plan was in force.
+    /// The current time if the node is healthy, else the time of the last successful pass; null before the first one.
     last_updated: Option<Timestamp>,
     current_time: Timestamp,
     healthy: bool,
@@ -65,8 +65,8 @@ struct FamilyBody {
     healthy: bool,
 }
 
-/// The answer of `/healthz`, which says whether balancers should send traffic here (`eligible`), or of
-/// `/livez`, which does not ask (S-150).
+/// The response of `/healthz`, which includes whether load balancers should send traffic to this node
+/// (`eligible`), or of `/livez`, which does not include it (S-150).
 pub(super) fn node(progress: &Progress, eligible: Option<bool>, now: Moment) -> Answer {
     let families = progress.families(now.running);
     let healthy = progress.is_healthy(now.running);

@@ -1,18 +1,18 @@
-//! Health check ports of the plan in force: whose they are and what they count (S-134, S-136).
+//! The health check node ports of the current plan, with their Services and endpoint counts (S-134, S-136).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_plan::{LocalHealth, NodePlan, ServiceId};
 
-/// All ports. The API server gives each to one Service; should two have the same while it changes
-/// hands, the first by name answers.
+/// All health check ports. The API server assigns each to one Service. While a port moves to another Service, both
+/// may have it; then the first Service by name answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checks {
     checks: BTreeMap<(u16, ServiceId), LocalHealth>,
 }
 
 impl Checks {
-    /// Those of a plan, or of a part of one.
+    /// The ports of a plan or a part of one.
     pub fn of(plan: &NodePlan) -> Self {
         let check = |(service, health): (&ServiceId, LocalHealth)| {
             let place = (health.port, service.clone());
@@ -25,8 +25,7 @@ impl Checks {
         }
     }
 
-    /// Puts those of some Services in the place of what the same Services had before, and tells
-    /// whether there are other ports now.
+    /// Replaces the ports of some Services. Returns whether the set of ports changed.
     pub fn replace(&mut self, before: &Self, after: Self) -> bool {
         let touched = &before.ports() | &after.ports();
         let open = |checks: &Self| touched.iter().filter(|port| checks.has(**port)).count();
@@ -35,11 +34,11 @@ impl Checks {
             self.checks.remove(place);
         }
         self.checks.extend(after.checks);
-        // Unless all of them were open and are.
+        // Unchanged only if all of these ports were in use before and still are.
         was != all || open(self) != all
     }
 
-    /// Takes another plan's in place of all, and tells whether there are other ports now.
+    /// Replaces all ports by those of another plan. Returns whether the set of ports changed.
     pub fn replace_all(&mut self, all: Self) -> bool {
         let moved = self.ports() != all.ports();
         *self = all;
@@ -51,7 +50,7 @@ impl Checks {
         self.checks.keys().map(|(port, _)| *port).collect()
     }
 
-    /// What a port speaks of; `None` if it is no health check port.
+    /// The Service and counts of a port; `None` if it is not a health check port.
     pub fn get(&self, port: u16) -> Option<(&ServiceId, &LocalHealth)> {
         let first = (port, ServiceId::new("", ""));
         let ((found, service), health) = self.checks.range(first..).next()?;
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_moves_comes_and_goes_is_told() {
+    fn added_moved_and_removed_ports_are_reported_as_a_change() {
         let mut held = checks(&[("cart", 30_001, 1)]);
         assert!(held.replace(&Checks::default(), checks(&[("web", 30_002, 1)])));
         assert!(held.replace(

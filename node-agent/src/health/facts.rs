@@ -1,5 +1,5 @@
-//! What a plan says of Services that answers and metrics need. A change of a few Services is followed
-//! by those alone.
+//! Facts about the plan's Services for health responses and metrics. A change of a few Services updates only the
+//! facts of these.
 
 use std::collections::BTreeMap;
 
@@ -8,36 +8,36 @@ use portolan_plan::{Family, Head, HeadPort, NodePlan, Outsiders, Policy, Service
 use super::Checks;
 use crate::slot::TakenPlan;
 
-/// Which of a Service's two policies.
+/// The two traffic policies of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficPolicy {
-    /// For cluster IPs.
+    /// `internalTrafficPolicy`, for cluster IPs.
     Internal,
-    /// For all other addresses.
+    /// `externalTrafficPolicy`, for all other addresses.
     External,
 }
 
-/// How many Services have no endpoint on this node, though that policy is Local.
+/// The number of Services with this policy `Local` and no endpoint on this node.
 pub type NoLocal = BTreeMap<(Family, TrafficPolicy), u64>;
 
-/// What is known of a plan's Services.
+/// Facts about a plan's Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     pub(super) checks: Checks,
     pub(super) no_local: NoLocal,
 }
 
-/// What a pass changed of that.
+/// The change of the facts by a pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FactsChange {
-    /// It is this now.
+    /// The new facts of all Services.
     All(Facts),
-    /// Of some Services it was this, and is that.
+    /// The facts of some Services before and after.
     Some(Facts, Facts),
 }
 
 impl FactsChange {
-    /// What of a plan was taken.
+    /// The change that results from this plan or part of a plan.
     pub(crate) fn of(taken: &TakenPlan) -> Self {
         match taken {
             TakenPlan::Whole(plan) => Self::All(Facts::of(plan)),
@@ -49,7 +49,7 @@ impl FactsChange {
 }
 
 impl Facts {
-    /// Those of a plan, or of a part of one.
+    /// The facts of a plan or a part of one.
     pub fn of(plan: &NodePlan) -> Self {
         let mut no_local = NoLocal::new();
         for (service, head) in plan.heads() {
@@ -61,12 +61,12 @@ impl Facts {
         }
     }
 
-    /// Services that have no endpoint on this node, though their policy is Local.
+    /// The numbers of Services with policy `Local` and no endpoint on this node.
     pub fn no_local(&self) -> &NoLocal {
         &self.no_local
     }
 
-    /// Follows a change, and tells whether health checks are on other ports now.
+    /// Applies a change. Returns whether the set of health check ports changed.
     pub(super) fn follow(&mut self, change: FactsChange) -> bool {
         match change {
             FactsChange::All(all) => {
@@ -87,7 +87,7 @@ impl Facts {
     }
 }
 
-/// S-71: each Service once, whatever the number of its ports.
+/// Counts each Service once, regardless of its number of ports (S-71).
 fn count(plan: &NodePlan, service: &ServiceId, head: &Head, no_local: &mut NoLocal) {
     for family in Family::BOTH {
         let ports = || head.ports.iter().filter(|port| port.has_family(family));

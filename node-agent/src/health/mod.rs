@@ -1,12 +1,13 @@
-//! What a node says of its health. The stream tells what came, the programmer what a pass has put in
-//! force, and sockets ask: everything is under one lock that nobody holds for longer than it takes to
+//! Health of the node: `healthCheckNodePort`, `/healthz` and `/livez`. The stream reports received changes, the
+//! programmer reports passes, and HTTP sockets read the result. All state is behind one lock, which is held only to
 //! copy a few values, so counts and ports change together (S-141).
 //!
-//! What is answered about Services is what the last pass took, whatever else failed in it (S-145), and
-//! never what has only been received.
+//! Responses about Services follow the plan of the last pass, regardless of other failures in it (S-145), and never a
+//! plan that was received but not yet applied.
 
 mod answer;
 mod checks;
+mod counters;
 mod facts;
 mod progress;
 
@@ -21,23 +22,23 @@ use tokio::sync::watch;
 use tracing::warn;
 
 pub use checks::Checks;
+pub use counters::{Changes, Counters};
 pub use facts::{Facts, FactsChange, NoLocal, TrafficPolicy};
 pub use progress::{FamilyState, Moment, Progress};
 
-use crate::http::{Answer, Page, Place};
-use crate::metrics::{Changes, Counters};
+use crate::page::{Answer, Page, Place};
 
-/// Tells the time.
+/// Source of the current time.
 pub type Clock = Box<dyn Fn() -> Moment + Send + Sync>;
 
-/// What the health of this node is made of.
+/// The health of this node.
 pub struct Health {
     clock: Clock,
     state: Mutex<State>,
     wanted: watch::Sender<Wanted>,
     closed: watch::Sender<BTreeSet<String>>,
     unwritten: watch::Sender<BTreeSet<String>>,
-    /// What is counted for good.
+    /// Counters since the start of the program.
     pub(crate) counters: Counters,
 }
 
@@ -45,56 +46,56 @@ pub struct Health {
 struct State {
     progress: Progress,
     facts: Facts,
-    /// What the plan in force says of the node; `None` before a first one.
+    /// The node's entry in the current plan; `None` before the first plan.
     node: Option<Arc<NodeEntry>>,
-    /// The first generation of the plan that came from a controller.
+    /// The first plan generation that was received from a controller.
     received: Option<u64>,
-    /// The generation of the last pass.
+    /// The plan generation of the last pass.
     taken: u64,
 }
 
 impl State {
-    /// Whether what is in force came from a controller since the program started: else pods may have
-    /// gone meanwhile, and others have got their addresses.
+    /// Whether the current plan came from a controller since the program started. In an older plan, pods may be gone
+    /// and their addresses reused.
     fn is_live(&self) -> bool {
         self.received.is_some_and(|first| self.taken >= first)
     }
 }
 
-/// Passes, and how often they have changed where to listen.
+/// Number of passes, and of changes of the listen addresses by them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// How many passes there were.
+    /// Number of passes.
     pub passes: u64,
-    /// How often something else was wanted after one.
+    /// Number of passes that changed the wanted listen addresses.
     pub moved: u64,
 }
 
-/// A pass that ended.
+/// The report of a finished pass.
 #[derive(Debug)]
 pub struct Passed {
-    /// The generation of the plan that it had.
+    /// The generation of its plan.
     pub generation: u64,
-    /// What that says of the node.
+    /// The node's entry in that plan.
     pub node: Arc<NodeEntry>,
-    /// Whether that was all of a plan. What is boot-critical of one on disk makes no node ready.
+    /// Whether it covered a complete plan. The boot-critical part of a saved plan does not make a node ready.
     pub complete: bool,
-    /// What it says of Services.
+    /// The changed facts about Services.
     pub facts: FactsChange,
-    /// The families in which something failed.
+    /// The families with failures.
     pub failed_families: BTreeSet<Family>,
-    /// How often rules of a family could not be loaded.
+    /// Number of failures to load the rules of a family.
     pub unloaded_rules: BTreeMap<Family, u64>,
-    /// Operations that were made.
+    /// Number of operations.
     pub operations: usize,
-    /// Operations that failed.
+    /// Number of failed operations.
     pub failed: usize,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
 }
 
 impl Default for Health {
-    /// By the clocks of the system.
+    /// Uses the clocks of the system.
     fn default() -> Self {
         let started = Instant::now();
         Self::new(Box::new(move || Moment {
@@ -111,7 +112,7 @@ impl fmt::Debug for Health {
 }
 
 impl Health {
-    /// Nothing is in force yet.
+    /// Health of a node without a plan.
     pub fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -123,7 +124,7 @@ impl Health {
         }
     }
 
-    /// This generation of the plan was received from a controller, with so many changes.
+    /// Records that this generation of the plan was received from a controller.
     pub fn queued(&self, generation: u64, changes: Changes) {
         let now = (self.clock)();
         let mut state = self.lock();
@@ -133,7 +134,7 @@ impl Health {
         self.counters.queued(generation, changes, now);
     }
 
-    /// A pass ended.
+    /// Records a finished pass.
     pub fn passed(&self, pass: Passed) {
         let now = (self.clock)();
         self.counters.passed(&pass, now);
@@ -156,13 +157,13 @@ impl Health {
         });
     }
 
-    /// News of where to listen.
+    /// Notifies of passes and of changed listen addresses.
     pub fn wanted(&self) -> watch::Receiver<Wanted> {
         self.wanted.subscribe()
     }
 
-    /// Where to listen. Before a first plan that is where most plans want it, so that the node says
-    /// already that it is not ready (S-148).
+    /// The wanted listen addresses. Before the first plan these are the defaults, so that the node already reports
+    /// that it is not ready (S-148).
     pub(crate) fn places(&self) -> BTreeSet<Place> {
         let state = self.lock();
         let settings = state.node.as_ref().map(|node| node.settings.clone());
@@ -177,46 +178,46 @@ impl Health {
             .collect()
     }
 
-    /// What cannot be listened on, in words, whenever that changes.
+    /// Notifies of changes of the listen failures, as messages.
     pub fn closed(&self) -> watch::Receiver<BTreeSet<String>> {
         self.closed.subscribe()
     }
 
-    /// Says what cannot be listened on.
+    /// Sets the listen failures.
     pub(crate) fn set_closed(&self, closed: BTreeSet<String>) {
-        self.closed.send_if_modified(|told| {
-            let differs = *told != closed;
-            *told = closed;
+        self.closed.send_if_modified(|published| {
+            let differs = *published != closed;
+            *published = closed;
             differs
         });
     }
 
-    /// Which kernel settings cannot be written, in words, whenever that changes.
+    /// Notifies of changes of the kernel settings that cannot be written, as messages.
     pub fn unwritten(&self) -> watch::Receiver<BTreeSet<String>> {
         self.unwritten.subscribe()
     }
 
-    /// Says which kernel settings cannot be written.
+    /// Sets the kernel settings that cannot be written, and logs the new ones.
     pub(crate) fn set_unwritten(&self, unwritten: BTreeSet<String>) {
-        self.unwritten.send_if_modified(|told| {
-            let differs = *told != unwritten;
-            for setting in unwritten.difference(told) {
-                warn!(%setting, "a kernel setting is not as it should be; Services are served all the same");
+        self.unwritten.send_if_modified(|published| {
+            let differs = *published != unwritten;
+            for setting in unwritten.difference(published) {
+                warn!(%setting, "a kernel setting is wrong; Services are served regardless");
             }
-            *told = unwritten;
+            *published = unwritten;
             differs
         });
     }
 
-    /// Whose health check port this is.
+    /// The Service that has this health check port.
     pub(crate) fn service(&self, port: u16) -> Option<ServiceId> {
         let state = self.lock();
         let (service, _) = state.facts.checks.get(port)?;
         Some(service.clone())
     }
 
-    /// The answer of a health check port. Whether the node is about to go does not matter for it
-    /// (S-140); before a plan came from a controller there is nobody.
+    /// The response of a health check port. It does not depend on whether the node is being removed (S-140). The
+    /// count is 0 until a plan is received from a controller.
     pub fn check(&self, port: u16, family: Family) -> Answer {
         let now = (self.clock)();
         let state = self.lock();
@@ -232,7 +233,7 @@ impl Health {
         answer::check(service, count, healthy)
     }
 
-    /// The answer of `/healthz`: whether balancers should send traffic here.
+    /// The response of `/healthz`: whether load balancers should send traffic to this node.
     pub fn healthz(&self) -> Answer {
         let now = (self.clock)();
         let state = self.lock();
@@ -242,7 +243,7 @@ impl Health {
         answer
     }
 
-    /// The answer of `/livez`: whether this program does its work.
+    /// The response of `/livez`: whether this program works.
     pub fn livez(&self) -> Answer {
         let now = (self.clock)();
         let answer = answer::node(&self.lock().progress, None, now);
@@ -250,19 +251,19 @@ impl Health {
         answer
     }
 
-    /// The settings in force; `None` before a first plan.
+    /// The current settings; `None` before the first plan.
     pub(crate) fn settings(&self) -> Option<Settings> {
         let node = self.lock().node.clone();
         node.map(|node| node.settings.clone())
     }
 
-    /// Services that have no endpoint on this node, though their policy is Local.
+    /// The numbers of Services with policy `Local` and no endpoint on this node.
     pub(crate) fn no_local(&self) -> NoLocal {
         self.lock().facts.no_local.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each value is replaced whole, so one that a panicking thread left is sound.
+        // Each value is replaced as a whole, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

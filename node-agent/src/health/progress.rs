@@ -1,7 +1,7 @@
-//! Whether the node does in time what it is told (S-147), by family. Time comes in as an argument.
+//! Tracks per address family whether changes are applied in time (S-147). The time is an argument.
 //!
-//! A family waits from the moment that a change came, or that a pass failed in it, to the end of the
-//! first pass that had that change and did not fail in it. One that waits too long is late.
+//! A family waits from the arrival of a change, or from a failed pass, until the first pass that includes the
+//! change and has no failure in the family. A family that waits too long is late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,30 +9,30 @@ use std::time::Duration;
 use jiff::Timestamp;
 use portolan_plan::Family;
 
-/// A moment, by a clock that only goes forward and by the one of the wall.
+/// A point in time, as monotonic and wall clock time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Since the program started.
+    /// Time since the start of the program.
     pub running: Duration,
-    /// For people.
+    /// Wall clock time, only for output.
     pub wall: Timestamp,
 }
 
-/// So many changes that wait are told apart; further ones count as the last of them, which is early
-/// rather than late. The stream has one in flight, so there are more only if it begins anew.
+/// Maximum number of pending changes that are tracked. Further ones are merged into the last, which reports lateness
+/// early rather than late. The stream has one change in flight, so there are more only after a reconnect.
 const MOST_WAITING: usize = 4;
 
-/// What is waited for.
+/// A pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Waiting {
     generation: u64,
     since: Duration,
 }
 
-/// One family.
+/// State of one family.
 #[derive(Debug, Clone, Default)]
 struct OfFamily {
-    /// The generation of the plan that is in force, and since when.
+    /// The generation of the applied plan, and the time of the pass.
     done: Option<(u64, Timestamp)>,
     waiting: Vec<Waiting>,
 }
@@ -47,16 +47,16 @@ impl OfFamily {
     }
 }
 
-/// What a family's state is at a moment.
+/// Health of a family at a point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FamilyState {
-    /// When a pass finished in it last.
+    /// The time of the last successful pass.
     pub updated: Timestamp,
-    /// Whether nothing has waited for too long.
+    /// Whether no change has been pending for too long.
     pub healthy: bool,
 }
 
-/// How far the node is with what it was told.
+/// Progress of the node in applying changes.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     families: BTreeMap<Family, OfFamily>,
@@ -64,19 +64,19 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A change of the plan came.
+    /// Records the arrival of a change.
     pub fn queued(&mut self, generation: u64, now: Duration) {
         for family in Family::BOTH {
             let state = self.families.entry(family).or_default();
-            // The pass that took it may have been faster than whoever tells.
+            // The pass with this change may have ended before this call.
             if state.done.is_none_or(|(done, _)| done < generation) {
                 state.wait(generation, now);
             }
         }
     }
 
-    /// A pass that had this generation of the plan ended, and failed in these families. From now on
-    /// a family is late after `limit`.
+    /// Records the end of a pass with this plan generation and failures in these families. `limit` is the time
+    /// after which a family is late.
     pub fn finished(
         &mut self,
         generation: u64,
@@ -96,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// The families in which a pass has finished (S-148).
+    /// The families with at least one successful pass (S-148).
     pub fn families(&self, now: Duration) -> BTreeMap<Family, FamilyState> {
         let state = |(family, state): (&Family, &OfFamily)| {
             let (_, updated) = state.done?;
@@ -108,7 +108,7 @@ impl Progress {
         self.families.iter().filter_map(state).collect()
     }
 
-    /// Whether a pass has finished in every family, and none is late.
+    /// Whether each family has had a successful pass, and none is late.
     pub fn is_healthy(&self, now: Duration) -> bool {
         let families = self.families(now);
         families.len() == Family::BOTH.len() && families.values().all(|state| state.healthy)
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_told_after_the_pass_that_took_it_does_not_wait() {
+    fn a_change_that_is_recorded_after_its_pass_is_not_pending() {
         let mut progress = in_force();
         finished(&mut progress, 2, &[], 10);
         progress.queued(2, seconds(11));
@@ -223,8 +223,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list that forgets nothing: late if and only if something has waited for the
-        /// limit, as long as few changes wait at once, and never later than that.
+        /// Compared with a complete list: late if and only if a change has been pending for the limit, while few
+        /// changes are pending at once, and otherwise never later than that.
         #[test]
         fn late_is_what_has_waited_for_the_limit(events in events(0..40)) {
             let mut progress = in_force();

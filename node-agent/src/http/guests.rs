@@ -1,5 +1,5 @@
-//! Connections, of which a program has only so many. Who comes then is served, and whoever has been
-//! there for longest goes: clients that stay and say nothing cannot keep others out.
+//! Limits the number of HTTP connections. A new connection beyond the limit replaces the oldest one, so idle clients
+//! cannot lock out others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,41 +14,42 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::Page;
+use crate::page::Page;
 use crate::pages::Pages;
 
-/// At most so many at once; each needs about 10 kB.
+/// Maximum number of connections; each needs about 10 kB.
 const MOST: usize = 128;
-/// How long a client may take for the head of a request, and be silent between two.
+/// Timeout for the head of a request, and for the idle time between two requests.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The longest head of a request.
+/// Maximum size of a request head in bytes.
 const LONGEST_HEAD: usize = 8192;
 
-/// Who is served.
+/// The open connections.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
-    /// From the first to the last who came.
-    here: Mutex<VecDeque<AbortHandle>>,
+pub(super) struct ConnectionLimiter {
+    /// The tasks of the connections, oldest first.
+    connections: Mutex<VecDeque<AbortHandle>>,
 }
 
-impl Guests {
-    /// Serves one more, as a task of `tasks`, with which it ends.
-    pub(super) fn welcome(
+impl ConnectionLimiter {
+    /// Serves one more connection as a task in `tasks`, which ends with the set.
+    pub(super) fn serve(
         &self,
         stream: TcpStream,
         page: Page,
         pages: &Arc<Pages>,
         tasks: &mut JoinSet<()>,
     ) {
-        let guest = tasks.spawn(serve(stream, page, pages.clone()));
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        here.retain(|guest| !guest.is_finished());
-        if here.len() >= MOST
-            && let Some(first) = here.pop_front()
+        let task = tasks.spawn(serve(stream, page, pages.clone()));
+        let connections = self.connections.lock();
+        let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
+        connections.retain(|task| !task.is_finished());
+        if connections.len() >= MOST
+            && let Some(oldest) = connections.pop_front()
         {
-            first.abort();
+            oldest.abort();
         }
-        here.push_back(guest);
+        connections.push_back(task);
     }
 }
 
@@ -64,6 +65,6 @@ async fn serve(stream: TcpStream, page: Page, pages: Arc<Pages>) {
         .header_read_timeout(PATIENCE)
         .max_buf_size(LONGEST_HEAD)
         .serve_connection(TokioIo::new(stream), service_fn(answer));
-    // Whatever ends a connection, it is the client's affair.
+    // Errors of a connection concern only the client.
     drop(connection.await);
 }

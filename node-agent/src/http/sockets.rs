@@ -1,5 +1,5 @@
-//! Listening where the plan wants it: sockets that stay wanted stay open, and one that cannot be
-//! opened is told once and tried again, while others go on (S-141, S-143, S-146).
+//! Keeps the listening sockets equal to those that the plan requires. Sockets that are still needed stay open. One
+//! that cannot be opened is reported once and retried without blocking the others (S-141, S-143, S-146).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,31 +17,31 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::guests::Guests;
-use super::{Page, Place};
+use super::guests::ConnectionLimiter;
 use crate::health::Wanted;
+use crate::page::{Page, Place};
 use crate::pages::Pages;
 
-/// How many connections may wait to be taken at one socket.
+/// Maximum number of connections of a socket that wait to be accepted.
 const BACKLOG: u32 = 128;
-/// When a socket that could not be opened is tried again, at first; it doubles for health checks, up
-/// to [`LONGEST_BACK_OFF`].
+/// Initial retry delay for a socket that could not be opened; it doubles for health checks, up to
+/// [`LONGEST_BACK_OFF`].
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
-/// The same for the node's own ports (S-146).
+/// Retry delay for the node's own ports (S-146).
 const RETRY: Duration = Duration::from_secs(5);
-/// A pause when no connection can be taken: there are too many open files.
+/// Pause after a failed accept, which happens with too many open files.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Answers wherever it is wanted, for as long as the program runs.
+/// Serves on all required addresses until the program ends.
 pub async fn serve(pages: Arc<Pages>, mut wanted: watch::Receiver<Wanted>) {
     allow_many_files();
     let mut sockets = Sockets::default();
     let mut moved = None;
     loop {
-        let news = *wanted.borrow_and_update();
-        if moved != Some(news.moved) {
-            moved = Some(news.moved);
+        let latest = *wanted.borrow_and_update();
+        if moved != Some(latest.moved) {
+            moved = Some(latest.moved);
             sockets.follow(pages.places()).await;
         }
         sockets.open(&pages);
@@ -53,7 +53,7 @@ pub async fn serve(pages: Arc<Pages>, mut wanted: watch::Receiver<Wanted>) {
     }
 }
 
-/// Each health check port needs two files, and some systems allow a thousand by themselves.
+/// Raises the soft limit of open files: each health check port needs two, and some systems allow only a thousand.
 fn allow_many_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Rlimit {
@@ -61,11 +61,11 @@ fn allow_many_files() {
         maximum,
     };
     if let Err(error) = setrlimit(Resource::Nofile, most) {
-        debug!(%error, "open files stay as limited as they are");
+        debug!(%error, "could not raise the limit of open files");
     }
 }
 
-/// Waits, for ever if there is no time.
+/// Waits until this time; forever without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
@@ -73,22 +73,22 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// All of them.
+/// All sockets.
 #[derive(Default)]
 struct Sockets {
     open: BTreeMap<Place, Listening>,
     closed: BTreeMap<Place, Closed>,
-    guests: Arc<Guests>,
+    limiter: Arc<ConnectionLimiter>,
 }
 
-/// A socket that is open as long as this is there.
+/// A socket that is open for the lifetime of this value.
 struct Listening(JoinHandle<()>);
 
 impl Listening {
-    /// Closes it, and gives its address back before this ends.
+    /// Closes the socket and waits until its address is free.
     async fn close(mut self) {
         self.0.abort();
-        // It was told to end, so how it ended says nothing.
+        // The task was aborted, so its result is of no interest.
         drop((&mut self.0).await);
     }
 }
@@ -99,18 +99,18 @@ impl Drop for Listening {
     }
 }
 
-/// One that could not be opened.
+/// A socket that could not be opened.
 #[derive(Default)]
 struct Closed {
-    /// In words; `None` where nothing is wrong, as without IPv6, and before the first try.
+    /// The error message; `None` if this is no problem, as without IPv6, and before the first attempt.
     why: Option<String>,
     wait: Duration,
     due: Option<Instant>,
 }
 
 impl Sockets {
-    /// Closes what is not wanted any more and notes what is. What is closed is closed when this ends: the
-    /// next place may be the same port of more addresses.
+    /// Closes sockets that are not needed any more, and records the ones to open. Closing is complete on return,
+    /// because the next socket may use the same port on more addresses.
     async fn follow(&mut self, wanted: BTreeSet<Place>) {
         let open = std::mem::take(&mut self.open);
         for (place, listening) in open {
@@ -128,7 +128,7 @@ impl Sockets {
         }
     }
 
-    /// Tries what is not open: each plan may have come with the freeing of a port.
+    /// Tries to open all closed sockets: a new plan may coincide with the release of a port.
     fn open(&mut self, pages: &Arc<Pages>) {
         let now = Instant::now();
         let places: Vec<Place> = self.closed.keys().copied().collect();
@@ -138,9 +138,9 @@ impl Sockets {
                     let listener = Listener(listener);
                     let closed = self.closed.remove(&place);
                     if closed.is_some_and(|closed| closed.why.is_some()) {
-                        info!(address = %place.address, "open now: {}", name(place.page, pages));
+                        info!(address = %place.address, "now listening for {}", name(place.page, pages));
                     }
-                    let task = accept(listener, place.page, pages.clone(), self.guests.clone());
+                    let task = accept(listener, place.page, pages.clone(), self.limiter.clone());
                     self.open.insert(place, Listening(tokio::spawn(task)));
                 }
                 Err(error) => {
@@ -168,7 +168,7 @@ impl Closed {
             warn!("{why}");
         }
         self.why = why;
-        // A try that a plan brought along puts the next one off no further.
+        // An attempt due to a new plan does not postpone the next retry.
         if self.due.is_none_or(|due| due <= now) {
             self.wait = match place.page {
                 Page::Check(..) => (self.wait * 2).clamp(FIRST_BACK_OFF, LONGEST_BACK_OFF),
@@ -179,7 +179,7 @@ impl Closed {
     }
 }
 
-/// What fails, what the kernel said and what to check; `None` for a family that the node does not have.
+/// The message with the socket, the error of the kernel and what to check; `None` for a family that the node lacks.
 fn words(place: Place, error: &io::Error, pages: &Pages) -> Option<String> {
     let (what, address) = (name(place.page, pages), place.address);
     let hint = match Errno::from_io_error(error) {
@@ -208,36 +208,41 @@ fn name(page: Page, pages: &Pages) -> String {
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() {
         let socket = TcpSocket::new_v6()?;
-        // IPv4 has a socket of its own, whatever the node's settings.
+        // IPv4 has a socket of its own, independent of `net.ipv6.bindv6only`.
         set_ipv6_v6only(&socket, true)?;
         socket
     } else {
         TcpSocket::new_v4()?
     };
-    // Connections that were closed a moment ago do not keep the port.
+    // Connections in TIME_WAIT must not block the port.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// A socket that gives its address back when this is dropped.
+/// A socket that releases its address when it is dropped.
 struct Listener(TcpListener);
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Closing is not enough: a child process has a copy of it between fork and exec, and the address would stay
-        // taken until then. It fails for a socket that does not listen any more, which is what is wanted.
+        // Closing is not enough: a child process has a copy between fork and exec, and would keep the address in use
+        // until then. It fails only if the socket does not listen any more, which is fine.
         let _ended = shutdown(&self.0, Shutdown::Read);
     }
 }
 
-/// Takes connections. They end with the socket.
-async fn accept(listener: Listener, page: Page, pages: Arc<Pages>, guests: Arc<Guests>) {
+/// Accepts connections. They end with the socket.
+async fn accept(
+    listener: Listener,
+    page: Page,
+    pages: Arc<Pages>,
+    limiter: Arc<ConnectionLimiter>,
+) {
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.0.accept() => match taken {
-                Ok((stream, _)) => guests.welcome(stream, page, &pages, &mut tasks),
+                Ok((stream, _)) => limiter.serve(stream, page, &pages, &mut tasks),
                 Err(_) => sleep(BREATH).await,
             },
             Some(_) = tasks.join_next() => {}

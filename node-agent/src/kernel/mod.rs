@@ -1,5 +1,5 @@
-//! The kernel as the programmer sees it: something that can be looked at and that takes
-//! operations. No decision is made below this line.
+//! The kernel's interface for the programmer: it reads state and applies operations. No decisions are made below
+//! this level.
 
 pub mod linux;
 #[cfg(feature = "testing")]
@@ -20,29 +20,30 @@ pub use linux::{IptablesChoice, LinuxKernel, Missing};
 #[cfg(feature = "testing")]
 pub use model::SharedModel;
 
-/// The setting that says whether the node passes IPv6 packets on. It is looked at and never written.
+/// The setting for IPv6 forwarding. The agent reads it and never writes it.
 pub const IPV6_FORWARDING: &str = "net.ipv6.conf.all.forwarding";
 
-/// Where plans are programmed.
+/// A kernel to program.
 pub trait Kernel {
     /// Reads links, addresses and routes.
     ///
     /// # Errors
-    /// [`KernelError`] when some of it cannot be read.
+    /// [`KernelError`] if some of it cannot be read.
     fn network(&mut self, device: &str) -> Result<Network, KernelError>;
 
-    /// The values of these settings; those that the kernel does not have are left out.
+    /// The values of these settings; settings unknown to the kernel are absent.
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>>;
 
-    /// Says that all of it is observed soon: what takes long may begin.
+    /// Announces that [`Kernel::observe`] follows soon, so that slow parts can begin.
     fn foresee_observing(&mut self) {}
 
-    /// Reads virtual servers, sets and rules, and puts them together with the rest. Virtual servers that are as `wanted`
-    /// has them share its real servers ([`VirtualServer::share`](portolan_reconcile::VirtualServer::share)).
+    /// Reads virtual servers, sets and rules, and combines them with the arguments. Virtual servers that equal
+    /// those in `wanted` share its real servers
+    /// ([`VirtualServer::share`](portolan_reconcile::VirtualServer::share)).
     ///
     /// # Errors
-    /// [`KernelError`] when some of it cannot be read; then nothing may be written either. Rules of a
-    /// family that cannot be read are named in what was observed.
+    /// [`KernelError`] if some of it cannot be read; then nothing may be written either. Unreadable rules of a family
+    /// are no error, but part of the result.
     fn observe(
         &mut self,
         network: Network,
@@ -50,71 +51,71 @@ pub trait Kernel {
         wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError>;
 
-    /// Our rules as they are loaded, or why they cannot be read, of each family that is known of. Costs little as long as
-    /// no rule of anybody has changed.
+    /// The agent's loaded rules, or why they cannot be read, of each known family. Cheap while no rule of any program
+    /// has changed.
     fn rules(&mut self) -> Vec<(Family, Result<ObservedRules, KernelError>)> {
         Vec::new()
     }
 
-    /// What virtual servers had carried when they were observed last. Empty where nobody counts.
+    /// The traffic counters of virtual servers at the last [`Kernel::observe`]. Empty if counting is off.
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
         Vec::new()
     }
 
-    /// Counts the connections of the real servers of these; one that is not there is left out.
+    /// Counts the connections of the real servers of these virtual servers; missing ones are left out.
     ///
     /// # Errors
-    /// [`KernelError`] when they cannot be read.
+    /// [`KernelError`] if they cannot be read.
     fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError>;
 
-    /// Says that these operations come soon, whatever becomes of those in between: what takes long may
-    /// begin. Each is still to be applied, and answered then.
+    /// Announces that these operations follow soon, regardless of the results of operations in between, so that slow
+    /// parts can begin. Each still has to be applied, which returns its result.
     fn foresee(&mut self, _ops: &[Op]) {}
 
-    /// Does operations in order, and answers each. One that fails does not stop the others.
+    /// Applies operations in order, with a result for each. A failure does not stop the others.
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>>;
 
-    /// Reads all UDP flows that connection tracking has of a family, and gives back the stale ones.
+    /// Reads all UDP flows of a family from connection tracking, and returns the stale ones.
     ///
     /// # Errors
-    /// [`KernelError`] when they cannot be read; then none may be deleted either (S-130).
+    /// [`KernelError`] if they cannot be read; then none may be deleted either (S-130).
     fn stale_flows(
         &mut self,
         family: Family,
         is_stale: &dyn Fn(&Flow) -> bool,
     ) -> Result<StaleFlows, KernelError>;
 
-    /// Deletes exactly these flows, and answers each. One that is not there any more is deleted.
+    /// Deletes exactly these flows, with a result for each. A flow that does not exist any more counts as deleted.
     fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>>;
 }
 
-/// What came of reading the UDP flows of a family.
+/// The result of reading the UDP flows of a family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StaleFlows {
-    /// How many flows were read.
+    /// The number of flows read.
     pub seen: u64,
-    /// The stale ones among them.
+    /// The stale flows.
     pub stale: Vec<Flow>,
-    /// Whether there are more stale ones, to be read once these are gone.
+    /// Whether there are more stale flows, to be read after these are deleted.
     pub more: bool,
     /// Whether the list changed each time it was read, so that some may be missing (S-130).
     pub interrupted: bool,
 }
 
-/// The kernel, or a tool that speaks to it, did not do what was asked.
+/// A request to the kernel or to a tool failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{action}: {reason}")]
 pub struct KernelError {
-    /// What was asked.
+    /// The request.
     pub action: String,
-    /// Why it was not done, and what to check.
+    /// Why it failed, and what to check.
     pub reason: String,
-    /// Whether it may have been done all the same: nobody knows before the kernel is looked at.
+    /// Whether it may have taken effect nevertheless, which is unknown until the kernel is read again.
     pub in_doubt: bool,
 }
 
 impl KernelError {
-    /// An error of something asked.
+    /// An error of a request.
     pub fn new(action: &(impl Display + ?Sized), reason: &(impl Display + ?Sized)) -> Self {
         Self {
             action: action.to_string(),
@@ -123,7 +124,7 @@ impl KernelError {
         }
     }
 
-    /// The same error, of something that may have been done all the same if this holds.
+    /// Sets whether the request may have taken effect nevertheless.
     #[must_use]
     pub fn in_doubt_if(self, in_doubt: bool) -> Self {
         Self { in_doubt, ..self }

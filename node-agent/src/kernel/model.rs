@@ -1,4 +1,4 @@
-//! The model kernel as a [`Kernel`]: for tests of everything above the real one.
+//! The model kernel as a [`Kernel`], for tests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,41 +12,41 @@ use portolan_reconcile::{
 use super::{Kernel, KernelError, StaleFlows};
 use crate::traffic::Traffic;
 
-const BLIND: &str = "the model was told to be blind";
+const BLIND: &str = "the model is set to be unreadable";
 
-/// A model kernel that a test can look into while it is being programmed.
+/// A model kernel that a test can inspect while it is being programmed.
 #[derive(Debug, Clone, Default)]
 pub struct SharedModel {
     model: Arc<Mutex<ModelKernel>>,
     eyes: Arc<Mutex<Eyes>>,
 }
 
-/// How the model is looked at, and how often it was.
+/// Faults of reads and writes, and counters of reads.
 #[derive(Debug, Clone, Default)]
 pub struct Eyes {
-    /// How often the network was looked at, with or without success.
+    /// Number of reads of the network, including failed ones.
     pub network: usize,
-    /// How often virtual servers, sets and rules were.
+    /// Number of reads of virtual servers, sets and rules.
     pub services: usize,
-    /// How often the flows of a family were read, with or without success.
+    /// Number of reads of the flows of a family, including failed ones.
     pub flows: BTreeMap<Family, usize>,
-    /// While this is there, the network cannot be read.
+    /// If set, the network cannot be read.
     pub blind: bool,
-    /// While this is there, flows cannot be read.
+    /// If set, flows cannot be read.
     pub flows_unreadable: bool,
-    /// While this is there, lists of flows change while they are read.
+    /// If set, lists of flows change while they are read.
     pub interrupted: bool,
-    /// How many stale flows are found at once, if not all.
+    /// Maximum number of stale flows per read, if limited.
     pub flows_at_once: Option<usize>,
-    /// What the next looks at the network see in its place: it changes while it is read.
+    /// Results of the next reads of the network, which changes while it is read.
     pub glimpses: VecDeque<Network>,
-    /// Families whose rules cannot be read, and why.
+    /// Families whose rules cannot be read, with the reason.
     pub unread_rules: BTreeMap<Family, String>,
     /// A family whose rules cannot be loaded.
     pub refused_rules: Option<Family>,
-    /// What virtual servers have carried.
+    /// Traffic counters of virtual servers.
     pub traffic: BTreeMap<VirtualServerKey, Traffic>,
-    /// Of so many of the next operations, which are done, the answer is lost.
+    /// Number of the next successful operations whose answer is lost.
     pub lost_answers: usize,
 }
 
@@ -56,7 +56,7 @@ impl SharedModel {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it is looked at.
+    /// The faults and counters.
     pub fn eyes(&self) -> MutexGuard<'_, Eyes> {
         self.eyes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,7 +174,7 @@ impl Kernel for SharedModel {
         let mut model = self.lock();
         let mut forget = |flow: &Flow| match model.forget(flow) {
             Ok(()) | Err(Refusal::NotFound) => Ok(()),
-            Err(refusal) => Err(KernelError::new("forget a flow", &refusal)),
+            Err(refusal) => Err(KernelError::new("delete a flow", &refusal)),
         };
         flows.iter().map(&mut forget).collect()
     }

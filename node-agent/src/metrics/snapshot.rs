@@ -1,4 +1,4 @@
-//! What is read when somebody asks.
+//! Metrics that are read at scrape time.
 
 use std::fmt::Error;
 
@@ -11,8 +11,9 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 
-use super::{FamilyName, OfFamily, Sources, traffic};
+use super::{Sources, traffic};
 use crate::health::TrafficPolicy;
+use crate::labels::{FamilyName, OfFamily};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKind {
@@ -42,8 +43,8 @@ impl Collector for Sources {
         self.flows(&mut encoder)?;
         self.drift(&mut encoder)?;
         if let Some(traffic) = &self.traffic {
-            let told = traffic.borrow().clone();
-            traffic::encode(&told, &mut encoder)?;
+            let totals = traffic.borrow().clone();
+            traffic::encode(&totals, &mut encoder)?;
         }
         let failed = self.applied.borrow().failed;
         let name = "portolan_failing_operations";
@@ -51,15 +52,15 @@ impl Collector for Sources {
         gauge(&mut encoder, name, help)?.encode_gauge(&count(failed))?;
         let draining = self.draining.borrow().len();
         let name = "portolan_draining_addresses";
-        let help = "Addresses of backends that take no new connections and keep those they have";
+        let help = "Addresses of backends that accept no new connections and keep existing ones";
         gauge(&mut encoder, name, help)?.encode_gauge(&count(draining))?;
         let closed = self.health.closed().borrow().len();
         let name = "portolan_closed_ports";
-        let help = "Addresses and ports on which the agent should answer and cannot listen";
+        let help = "Addresses and ports on which the agent should listen but cannot";
         gauge(&mut encoder, name, help)?.encode_gauge(&count(closed))?;
         let unwritten = self.health.unwritten().borrow().len();
         let name = "portolan_unwritten_kernel_settings";
-        let help = "Kernel settings that the node needs and the agent may not write";
+        let help = "Kernel settings that the node needs but the agent cannot write";
         gauge(&mut encoder, name, help)?.encode_gauge(&count(unwritten))
     }
 }
@@ -68,7 +69,7 @@ impl Sources {
     fn waiting(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let waiting = self.health.counters.waiting();
         let name = "kubeproxy_sync_proxy_rules_service_changes_pending";
-        let help = "Changes of Services that no pass has taken yet";
+        let help = "Changes of Services that no pass has included yet";
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
             let label = OfFamily::from(family);
@@ -77,7 +78,7 @@ impl Sources {
                 .encode_gauge(&signed(waiting.services))?;
         }
         let name = "kubeproxy_sync_proxy_rules_endpoint_changes_pending";
-        let help = "Changes of lists of endpoints that no pass has taken yet";
+        let help = "Changes of endpoint lists that no pass has included yet";
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
             let label = OfFamily::from(family);
@@ -90,7 +91,7 @@ impl Sources {
     fn no_local(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let no_local = self.health.no_local();
         let name = "kubeproxy_sync_proxy_rules_no_local_endpoints_total";
-        let help = "Services whose policy is Local and that have no endpoint on this node";
+        let help = "Services with policy Local and no endpoint on this node";
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
             for policy in [TrafficPolicy::Internal, TrafficPolicy::External] {
@@ -120,7 +121,7 @@ impl Sources {
             metric.encode_counter::<NoLabelSet, _, u64>(&deleted, None)?;
         }
         let name = "kubeproxy_conntrack_reconciler_sync_duration_seconds";
-        let help = "Time of looking for stale UDP flows";
+        let help = "Duration of the search for stale UDP flows";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for family in Family::BOTH {
             let label = OfFamily::from(family);
@@ -134,20 +135,20 @@ impl Sources {
 
     fn drift(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let drift = self.applied.borrow().drift.clone();
-        // Each is there before it is found, so that the first find is an increase, too.
+        // All series exist from the start, so that the first event appears as an increase.
         let kinds = DriftKind::ALL.map(|of| {
             let kind = of.to_string().replace(' ', "_");
             (OfKind { kind }, drift.get(&of).copied().unwrap_or_default())
         });
         let name = "portolan_drift_found";
-        let help = "What was found in the kernel otherwise than it was left";
+        let help = "Objects in the kernel that differed from what the agent had written";
         let mut metric = counter(encoder, name, help)?;
         for (kind, count) in &kinds {
             let mut metric = metric.encode_family(kind)?;
             metric.encode_counter::<NoLabelSet, _, u64>(&count.found, None)?;
         }
         let name = "portolan_drift_repaired";
-        let mut metric = counter(encoder, name, "What of that was put right")?;
+        let mut metric = counter(encoder, name, "Objects with drift that were repaired")?;
         for (kind, count) in &kinds {
             let mut metric = metric.encode_family(kind)?;
             metric.encode_counter::<NoLabelSet, _, u64>(&count.repaired, None)?;
@@ -156,7 +157,7 @@ impl Sources {
         let mut metric = gauge(
             encoder,
             name,
-            "What of that is left alone, or not put right yet",
+            "Objects with drift that are not repaired, or not yet",
         )?;
         for (kind, count) in &kinds {
             metric

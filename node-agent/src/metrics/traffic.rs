@@ -1,22 +1,25 @@
-//! What Services have carried.
+//! Traffic metrics of Services.
 
 use std::fmt::Error;
 
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 
 use super::snapshot::counter;
-use crate::traffic::{Told, Traffic};
+use crate::traffic::{Traffic, TrafficTotals};
 
-/// No Service can be called so.
+/// Labels for the sum of the other Services. No Service can have this name.
 const OTHERS: (&str, &str) = ("", "(others)");
 
-/// All of it, those together last that have no series of their own.
-pub(super) fn encode(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-    let own = told.services.iter();
+/// Encodes all series; the last one is the sum of the Services without series of their own.
+pub(super) fn encode(
+    totals: &TrafficTotals,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), Error> {
+    let own = totals.services.iter();
     let own = own.map(|(service, traffic)| ((&*service.namespace, &*service.name), traffic));
-    let all: Vec<_> = own.chain([(OTHERS, &told.others)]).collect();
+    let all: Vec<_> = own.chain([(OTHERS, &totals.others)]).collect();
     let name = "portolan_service_connections";
-    let help = "Connections to a Service that were given to an endpoint";
+    let help = "Connections to a Service that were forwarded to an endpoint";
     let mut metric = counter(encoder, name, help)?;
     for ((namespace, service), traffic) in &all {
         let label = [("namespace", *namespace), ("service", *service)];
@@ -24,8 +27,8 @@ pub(super) fn encode(told: &Told, encoder: &mut DescriptorEncoder<'_>) -> Result
         metric.encode_counter::<NoLabelSet, _, u64>(&traffic.connections, None)?;
     }
     let packets =
-        "Packets of a Service's connections: in from clients, out as far as answers pass this node";
-    let bytes = "The bytes of these packets, with headers of the network layer";
+        "Packets of a Service's connections: in from clients, out as far as replies pass this node";
+    let bytes = "Bytes of these packets, including network layer headers";
     for (name, help, of) in [
         (
             "portolan_service_packets",

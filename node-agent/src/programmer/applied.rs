@@ -1,4 +1,4 @@
-//! What a pass tells whoever waits for the plan to be in force.
+//! The published result of a pass.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,27 +8,27 @@ use portolan_reconcile::Drift;
 
 use super::Step;
 
-/// What was done about the latest plan.
+/// The result of the last pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// The generation of the plan; 0 before a first one.
+    /// The generation of the plan; 0 before the first one.
     pub generation: u64,
-    /// The hash of what is in force in the kernel.
+    /// The hash of the plan that is fully applied to the kernel.
     pub hash: PlanHash,
-    /// How many Services it was about, where nothing else had to be compared; `None` for everything.
+    /// The number of compared Services if the pass covered only these; `None` for a complete pass.
     pub services: Option<usize>,
-    /// Operations that were made.
+    /// The number of operations.
     pub operations: usize,
-    /// How long it took.
+    /// The duration of the pass.
     pub took: Duration,
-    /// The first few failures in words.
+    /// Messages of the first few failures.
     pub failures: Vec<String>,
-    /// How many operations failed.
+    /// The number of failed operations.
     pub failed: usize,
-    /// What somebody else changed since the start, by kind.
+    /// Changes by other programs since the start, by kind.
     pub drift: Drift,
-    /// When the pass began that did it.
+    /// The start of the pass.
     pub began: Option<Instant>,
-    /// What took the time.
+    /// The duration of each step.
     pub steps: Arc<[Step]>,
 }

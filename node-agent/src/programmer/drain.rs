@@ -1,5 +1,5 @@
-//! Real servers that wait for their last connections: looked at about once a second, and as soon as
-//! they begin to drain (section K).
+//! Connection draining: real servers that wait for their last connections. Their connections are counted about once
+//! per second, and when they begin to drain (section K).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,51 +16,51 @@ use super::Programmer;
 use crate::drains::Drain;
 use crate::kernel::{Kernel, KernelError};
 
-/// How often connections are counted.
+/// Interval between two counts of connections.
 const EVERY: Duration = Duration::from_secs(1);
-/// Counting takes at most one part in so many of the thread's time.
+/// Counting takes at most `1 / SHARE` of the thread's time.
 const SHARE: u32 = 20;
 
-/// What drains, and since when.
+/// The draining real servers.
 #[derive(Debug)]
 pub(super) struct Drains {
     draining: Draining,
     departures: Departures,
-    /// When to count next; `None` while nothing drains.
+    /// Time of the next count; `None` while nothing drains.
     due: Option<Instant>,
-    /// From when times of departure count.
+    /// Reference point for the departure times of endpoints.
     epoch: Instant,
-    told: watch::Sender<BTreeSet<IpAddr>>,
-    /// All of it, for whoever asks.
+    /// The addresses that drain, for the controller.
+    addresses: watch::Sender<BTreeSet<IpAddr>>,
+    /// All draining real servers, for the page `/drains`.
     listed: watch::Sender<Vec<Drain>>,
 }
 
 impl Drains {
-    /// Nothing drains; `told` hears of the addresses that do.
-    pub(super) fn new(told: watch::Sender<BTreeSet<IpAddr>>) -> Self {
+    /// Starts with nothing draining; `addresses` publishes the addresses that drain.
+    pub(super) fn new(addresses: watch::Sender<BTreeSet<IpAddr>>) -> Self {
         Self {
             draining: Draining::new(),
             departures: Departures::default(),
             due: None,
             epoch: Instant::now(),
-            told,
+            addresses,
             listed: watch::Sender::default(),
         }
     }
 
-    /// What drains, from now on.
+    /// Subscribes to the list of draining real servers.
     pub(super) fn listed(&self) -> watch::Receiver<Vec<Drain>> {
         self.listed.subscribe()
     }
 
-    /// How long until connections have to be counted.
+    /// Time until connections have to be counted.
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.due
             .map_or(Duration::MAX, |due| due.saturating_duration_since(now))
     }
 
-    /// Takes what drains now of what a pass took care of, and gives the virtual servers where some did
-    /// not before.
+    /// Replaces the draining real servers in scope. Returns the virtual servers with new ones.
     fn follow(&mut self, now_draining: Draining, scope: &Scope) -> Vec<VirtualServerKey> {
         let is_new =
             |(server, drains): &(&VirtualServerKey, &_)| self.draining.get(server) != Some(*drains);
@@ -71,22 +71,22 @@ impl Drains {
         new
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let backends = self.draining.values().flat_map(|drains| &drains.backends);
         let addresses: BTreeSet<_> = backends.map(|backend| backend.address).collect();
-        let replace = |told: &mut BTreeSet<IpAddr>| {
-            let differs = *told != addresses;
-            *told = addresses;
+        let replace = |published: &mut BTreeSet<IpAddr>| {
+            let differs = *published != addresses;
+            *published = addresses;
             differs
         };
-        self.told.send_if_modified(replace);
+        self.addresses.send_if_modified(replace);
         self.listed.send_replace(self.list());
     }
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// Follows what a pass left draining: what has no connections goes at once. False when the kernel
-    /// was not as it was known.
+    /// Tracks the real servers that a pass left draining, and removes those without connections at once. Returns
+    /// false if the kernel differed from the shadow.
     pub(super) fn begin_drains(
         &mut self,
         shadow: &mut Observed,
@@ -97,7 +97,7 @@ impl<K: Kernel> Programmer<K> {
         let now_draining = draining(shadow, desired, owned);
         let new = self.drains.follow(now_draining, scope);
         let sound = new.is_empty() || self.finish_drains(shadow, &new);
-        self.drains.tell();
+        self.drains.publish();
         self.drains.due = match (self.drains.draining.is_empty(), self.drains.due) {
             (true, _) => None,
             (false, due) => due.or_else(|| Instant::now().checked_add(EVERY)),
@@ -105,13 +105,13 @@ impl<K: Kernel> Programmer<K> {
         sound
     }
 
-    /// Counts the connections of all that drains, if it is time, and removes what is done.
+    /// Counts the connections of all draining real servers if it is time, and removes those that are finished.
     pub(super) fn look_at_drains(&mut self) {
         let started = Instant::now();
         if !self.drains.left(started).is_zero() {
             return;
         }
-        // What is known of the kernel may have been given up; then the next pass finds what drains.
+        // Without a shadow, the next pass finds the draining real servers.
         if let Some(mut shadow) = self.shadow.take() {
             let servers: Vec<_> = self.drains.draining.keys().copied().collect();
             let sound = self.finish_drains(&mut shadow, &servers);
@@ -119,19 +119,19 @@ impl<K: Kernel> Programmer<K> {
             if !sound {
                 self.forget();
             }
-            self.drains.tell();
+            self.drains.publish();
         }
         let pause = EVERY.max(started.elapsed() * SHARE);
         let next = Instant::now().checked_add(pause);
         self.drains.due = next.filter(|_| !self.drains.draining.is_empty());
     }
 
-    /// Removes what is done of these virtual servers; false when the kernel was not as it was known.
+    /// Removes finished real servers of these virtual servers. Returns false if the kernel differed from the shadow.
     fn finish_drains(&mut self, shadow: &mut Observed, servers: &[VirtualServerKey]) -> bool {
         let connections = match self.kernel.connections(servers) {
             Ok(connections) => connections,
             Err(error) => {
-                warn!(%error, "connections of what drains are not counted; trying again");
+                warn!(%error, "could not count the connections of draining real servers; retrying");
                 return false;
             }
         };
@@ -183,8 +183,8 @@ impl Drains {
         self.draining.iter().flat_map(of_server).collect()
     }
 
-    /// What an operation took away drains no longer. One that was refused is found again by the next
-    /// look at the kernel, if it is still there.
+    /// Stops tracking the real server that an operation removed. If the operation failed, the next read of the kernel
+    /// finds the real server again, if it still exists.
     fn forget(&mut self, op: &Op) {
         let Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }) = op else {
             return;
@@ -208,5 +208,5 @@ fn drained(op: &Op) {
 }
 
 fn refused(error: &KernelError) {
-    warn!(%error, "looking again at everything");
+    warn!(%error, "could not remove a drained real server; reading the complete kernel state again");
 }

@@ -1,4 +1,4 @@
-//! What somebody else changed since the kernel was left: counted, told, and put right or left alone.
+//! Drift: changes by other programs since the last pass. They are counted, logged, and repaired or left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use tracing::warn;
 
 type Settings = BTreeMap<Arc<str>, Arc<str>>;
 
-/// What has to be remembered to tell drift from work.
+/// The state that is needed to distinguish drift from changes of the plan.
 #[derive(Debug, Default)]
 pub(super) struct DriftWatch {
     mode: Mode,
     ledger: DriftLedger,
-    /// The shadow as it was given up, to look at everything again.
+    /// The shadow that was discarded before a complete read.
     left: Option<Observed>,
-    /// What was known of the network before it was looked at alone.
+    /// The network in the shadow before a read of only the network.
     left_network: Option<(Network, Settings)>,
-    /// Where operations failed since everything was looked at: what is found there may be ours.
+    /// Subjects of failed operations since the last complete read: differences there may be the agent's own.
     doubtful: BTreeSet<Subject>,
 }
 
 impl DriftWatch {
-    /// What the settings say is done about drift.
+    /// Sets the mode from `settings.drift`.
     pub(super) fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
     }
 
-    /// The shadow is given up: everything is looked at again.
+    /// Keeps a discarded shadow for the comparison with the next complete read.
     pub(super) fn give_up(&mut self, mut shadow: Observed) {
         if let Some((network, settings)) = self.left_network.take() {
             shadow.set_network(network);
@@ -40,38 +40,37 @@ impl DriftWatch {
         self.left = Some(shadow);
     }
 
-    /// What is known does not count any more, as after a start: whatever is found is compared with
-    /// the plan alone.
-    pub(super) fn begin_anew(&mut self) {
+    /// Resets the state as after a start: the next read is compared only with the plan.
+    pub(super) fn reset(&mut self) {
         self.left = None;
         self.left_network = None;
         self.ledger
             .note(Look::Everything, &BTreeSet::new(), BTreeSet::new());
     }
 
-    /// The network is otherwise than in this shadow, which is about to learn it.
+    /// Keeps the network of this shadow before it is updated with a different one.
     pub(super) fn network_differs(&mut self, shadow: &Observed) {
         let before = || (shadow.network(), shadow.sysctls.clone());
         self.left_network.get_or_insert_with(before);
     }
 
-    /// An operation failed.
+    /// Records a failed operation.
     pub(super) fn failed(&mut self, op: &Op) {
         self.doubtful.extend(Subject::of(op));
     }
 
-    /// Whether something is left alone. Before the plan changes it, it has to be looked at.
+    /// Whether some drift is left alone. It has to be read again before a change of the plan.
     pub(super) fn leaves_alone(&self) -> bool {
         self.ledger.leaves_alone()
     }
 
-    /// Whether nothing is to be compared, counted or left alone.
+    /// Whether there is nothing to compare, count or leave alone.
     pub(super) fn is_quiet(&self) -> bool {
         self.left.is_none() && self.left_network.is_none() && self.ledger.is_quiet()
     }
 
-    /// Compares what a look found with what was left, if there was one since, and counts and tells
-    /// what differs. Where drift is only reported, `shadow` says afterwards what was left.
+    /// After a read, compares the result with the state that the last pass left, and counts and logs differences. If
+    /// drift is only reported, `shadow` afterwards contains the state that the last pass left.
     pub(super) fn judge(&mut self, shadow: &mut Observed, owned: &Owned, desired: &Desired) {
         let (look, left, mut drifted) = if let Some(left) = self.left.take() {
             let drifted = drift(&left, shadow, owned, desired);
@@ -95,27 +94,27 @@ impl DriftWatch {
         };
         let stands = alone.len();
         let fresh = self.ledger.note(look, &drifted, alone);
-        tell(&fresh, stands);
+        log_drift(&fresh, stands);
     }
 
-    /// Counts what a pass put right.
+    /// Counts the drift that a pass repaired.
     pub(super) fn settle(&mut self, shadow: &Observed, desired: &Desired) {
         self.ledger.settle(shadow, desired);
     }
 
-    /// All that drifted since the start, by kind.
+    /// Counters of drift since the start, by kind.
     pub(super) fn counts(&self) -> Drift {
         self.ledger.counts()
     }
 }
 
-/// What is left alone is told once, and counted as long as it stands.
-fn tell(fresh: &BTreeSet<Drifted>, stands: usize) {
+/// Logs new drift. Drift that is left alone is logged once, and counted as long as it exists.
+fn log_drift(fresh: &BTreeSet<Drifted>, stands: usize) {
     let found = in_words(fresh);
     if fresh.is_empty() {
     } else if stands > 0 {
-        warn!(%found, stands, "somebody changed the kernel; left alone, as settings.drift says");
+        warn!(%found, stands, "another program changed the kernel; not repairing it because of settings.drift");
     } else {
-        warn!(%found, "somebody changed the kernel; putting it right");
+        warn!(%found, "another program changed the kernel; repairing it");
     }
 }

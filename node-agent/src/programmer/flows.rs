@@ -1,8 +1,7 @@
-//! Forgets stale UDP flows once backends or frontends have changed (S-128, S-129).
+//! Deletes stale UDP flows from connection tracking after changes of backends or frontends (S-128, S-129).
 //!
-//! What has to be remembered is one mark for each family: an operation that may have left stale
-//! flows sets it, and reading the whole table takes it away. What is stale is decided by the plan
-//! that is in force then, whatever the operations were.
+//! The only state is one mark per family: an operation that may leave stale flows sets it, and a complete read of the
+//! table clears it. The plan that is current at that time decides which flows are stale, not the operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,29 +13,28 @@ use tracing::{info, warn};
 
 use crate::kernel::{Kernel, KernelError};
 
-/// How often the table of a family is read in one pass, should it hold more stale flows than are
-/// held at once.
+/// Maximum number of reads of a family's table in one pass, if it has more stale flows than one read returns.
 const ROUNDS: usize = 64;
 
-/// What was done about stale flows since the start, by family (S-133).
+/// Counters of the cleanup of stale flows since the start, by family (S-133).
 pub type FlowCounters = BTreeMap<Family, FlowCounter>;
 
-/// The same of one family.
+/// Counters of one family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlowCounter {
-    /// How often flows were looked at.
+    /// Number of cleanups.
     pub cleanups: u64,
-    /// Those of them that ended in an error, and deleted nothing or not all (S-130).
+    /// Number of cleanups with an error, which deleted none or not all stale flows (S-130).
     pub failed: u64,
-    /// How many flows were deleted.
+    /// Number of deleted flows.
     pub deleted: u64,
-    /// How long all of it took.
+    /// Total duration of the cleanups.
     pub took: Duration,
-    /// How long the last one took.
+    /// Duration of the last cleanup.
     pub last: Duration,
 }
 
-/// When flows have to be looked at, and what came of it.
+/// The families to clean, and the counters.
 #[derive(Debug)]
 pub(super) struct Flows {
     due: BTreeSet<Family>,
@@ -44,7 +42,7 @@ pub(super) struct Flows {
 }
 
 impl Default for Flows {
-    /// Once after the start: nobody knows what was left undone before.
+    /// All families are due once after the start, because an earlier agent may have left stale flows.
     fn default() -> Self {
         Self {
             due: Family::BOTH.into(),
@@ -58,18 +56,18 @@ impl Flows {
         self.counters.subscribe()
     }
 
-    /// Whether no flow has to be looked at.
+    /// Whether no family is due.
     pub(super) fn is_quiet(&self) -> bool {
         self.due.is_empty()
     }
 
-    /// Notes that an operation was done.
+    /// Marks the families in which this operation may have left stale flows.
     pub(super) fn note(&mut self, op: &Op, desired: &Desired) {
         self.due.extend(leaves_stale_flows(op, desired));
     }
 
-    /// Deletes stale flows, if there may be any. Whatever could not be done is tried again in the
-    /// next pass, and is no failure of the plan: it keeps nobody from being served (S-130).
+    /// Deletes stale flows, if there may be any. A failure is retried in the next pass. It is not a failure of the
+    /// plan, because new connections are served regardless (S-130).
     pub(super) fn clean(&mut self, kernel: &mut impl Kernel, desired: &Desired) {
         if self.due.is_empty() {
             return;
@@ -80,7 +78,7 @@ impl Flows {
             let started = Instant::now();
             let done = clean(kernel, desired, family);
             let took = started.elapsed();
-            tell(family, &done, took);
+            log_cleanup(family, &done, took);
             if done.finished {
                 self.due.remove(&family);
             }
@@ -96,7 +94,7 @@ impl Flows {
     }
 }
 
-/// What came of looking at the flows of a family.
+/// The result of a cleanup of one family.
 #[derive(Debug, Default)]
 struct Done {
     seen: u64,
@@ -135,11 +133,11 @@ fn clean(kernel: &mut impl Kernel, desired: &Desired, family: Family) -> Done {
     done
 }
 
-fn tell(family: Family, done: &Done, took: Duration) {
+fn log_cleanup(family: Family, done: &Done, took: Duration) {
     let (seen, deleted, milliseconds) = (done.seen, done.deleted, took.as_millis());
     if let Some(error) = &done.error {
-        warn!(%family, %error, "stale UDP flows may be left; looking again later");
+        warn!(%family, %error, "stale UDP flows may be left; retrying in the next pass");
     }
-    // As rare as a change of UDP backends, and telling of all of them shows that it is.
-    info!(%family, seen, deleted, milliseconds, "looked for stale UDP flows");
+    // Logged at info level: it is as rare as a change of UDP backends, and the log should show that.
+    info!(%family, seen, deleted, milliseconds, "searched for stale UDP flows");
 }

@@ -1,4 +1,4 @@
-//! When the kernel is looked at, and how much of it. Nothing is written here.
+//! Reads the kernel state, completely or in part. Nothing is written here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::kernel::IPV6_FORWARDING;
 use crate::kernel::{Kernel, KernelError};
 use crate::slot::Source;
 
-/// How often the network is looked at until it holds still.
+/// Maximum number of reads of the network until two agree.
 const LOOKS: usize = 4;
 
-/// What has to be known of a plan before the kernel can be looked at.
+/// The values of a plan that are needed to read the kernel.
 #[derive(Debug)]
 pub(super) struct Ground {
     device: Arc<str>,
@@ -28,7 +28,7 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// `None` while the plan does not say what the node is.
+    /// `None` while the plan has no entry for the node.
     pub(super) fn of(plan: &NodePlan) -> Option<Self> {
         let node = plan.node()?;
         Some(Self {
@@ -38,61 +38,61 @@ impl Ground {
         })
     }
 
-    /// The settings that matter on a node with this network.
+    /// The kernel settings that are needed on a node with this network.
     fn sysctls(&self, host: &HostNetwork) -> BTreeSet<Arc<str>> {
         sysctls(&self.node, host).into_keys().collect()
     }
 }
 
-/// A look at everything that has seen this and is still to see the rest.
+/// The partial result of a complete read.
 #[derive(Debug)]
 pub(super) struct Begun {
     network: Network,
     sysctls: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// Whether a look may have found something that was not known.
+/// Whether a read may have found something that was not in the shadow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Novelty {
     Some,
     None,
 }
 
-/// The plan's Node and its kernel contradict each other, and only people know which is right.
+/// The Node object and the kernel contradict each other, and only an operator knows which is right.
 pub(super) fn without_ipv6(off: Ipv6Off) -> KernelError {
     let reason = format!(
-        "IPv6 is off on this node ({off}), but its Node object has IPv6 addresses or pod ranges; IPv4 goes \
-         on alone: switch IPv6 on, or take them from the Node"
+        "IPv6 is off on this node ({off}), but its Node object has IPv6 addresses or pod ranges; only IPv4 is \
+         served: enable IPv6, or remove them from the Node"
     );
     KernelError::new("serve IPv6", &reason)
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// Looks at the kernel, unless what it holds is known: then there is nothing new. Without a shadow
-    /// afterwards nothing can be written.
-    pub(super) fn look(&mut self, ground: &Ground, outcome: &mut Outcome) -> News {
+    /// Reads the kernel as far as the shadow is missing or outdated. Without a shadow afterwards, nothing can be
+    /// written.
+    pub(super) fn look(&mut self, ground: &Ground, outcome: &mut Outcome) -> Novelty {
         if self.device.as_ref() != Some(&ground.device) {
             self.retired
                 .extend(self.device.replace(ground.device.clone()));
             self.retired.remove(&ground.device);
             self.shadow = None;
             self.last_network = None;
-            self.drift.begin_anew();
+            self.drift.reset();
         }
         self.drift.set_mode(ground.node.settings.drift);
         let disturbed = self.slot.take_disturbance();
-        let mut news = News::Some;
+        let mut novelty = Novelty::Some;
         let looked = match &mut self.shadow {
             None => self.look_at_everything(ground, outcome),
             Some(_) if disturbed => self.look_at_network(ground).map(drop),
             Some(shadow) => {
-                // The settings of the plan may ask for more than before, or for less: what nobody
-                // asks for may be changed by others, and is read again when somebody does.
+                // The plan may require more kernel settings than before, or fewer. A setting that is not required
+                // may be changed by other programs, so it is read again when it is required again.
                 let mut names = ground.sysctls(&shadow.host);
                 shadow.sysctls.retain(|name, _| names.contains(name));
                 names.retain(|name| !shadow.sysctls.contains_key(name));
                 if names.is_empty() {
-                    news = News::None;
+                    novelty = Novelty::None;
                 } else {
                     shadow.sysctls.extend(self.kernel.sysctls(&names));
                 }
@@ -102,13 +102,13 @@ impl<K: Kernel> Programmer<K> {
         if let Err(error) = looked {
             outcome.fail(&error, &Family::BOTH);
         }
-        news
+        novelty
     }
 
-    /// Begins to look at everything; what the plan wants on this network is computed meanwhile.
+    /// Begins a complete read; meanwhile the desired state for this network is computed.
     ///
-    /// Without its addresses a node would lose its node ports and route too much to itself: while
-    /// they cannot be read, those last known count, and the rest goes on (S-38).
+    /// Without its addresses a node would lose its node ports and route too much to itself. So while they cannot be
+    /// read, the last known ones are used, and the rest continues (S-38).
     fn look_at_everything(
         &mut self,
         ground: &Ground,
@@ -130,7 +130,7 @@ impl<K: Kernel> Programmer<K> {
         Ok(())
     }
 
-    /// Ends a look at everything, if one was begun. What is as it is wanted takes no room.
+    /// Finishes a complete read, if one was begun. Parts that equal the desired state take no extra memory.
     pub(super) fn finish_look(&mut self, wanted: Option<&Desired>, outcome: &mut Outcome) {
         let Some(Begun { network, sysctls }) = self.begun.take() else {
             return;
@@ -139,7 +139,7 @@ impl<K: Kernel> Programmer<K> {
             match self.kernel.observe(network, sysctls, wanted) {
                 Ok(observed) => {
                     self.read_traffic(&observed.host);
-                    self.tell_of_ipv6(observed.host.machine.ipv6_off);
+                    self.log_ipv6(observed.host.machine.ipv6_off);
                     self.shadow = Some(observed);
                 }
                 Err(error) => outcome.fail(&error, &Family::BOTH),
@@ -147,17 +147,17 @@ impl<K: Kernel> Programmer<K> {
         });
     }
 
-    /// The network as it is known, also in the middle of a look.
+    /// The known network, also during a read.
     pub(super) fn host(&self) -> Option<&HostNetwork> {
         let known = self.shadow.as_ref().map(|shadow| &shadow.host);
         known.or_else(|| self.begun.as_ref().map(|begun| &begun.network.host))
     }
 
-    /// Looks at links, addresses and routes only; true when the shadow did not have it so.
+    /// Reads only links, addresses and routes. Returns whether the shadow differed in a way that needs a pass.
     fn look_at_network(&mut self, ground: &Ground) -> Result<bool, KernelError> {
         let known = self.shadow.as_ref().map(Observed::network);
         let network = self.steady_network(&ground.device, known.as_ref())?;
-        // An interface that came back has lost its settings.
+        // An interface that was recreated has lost its settings.
         let names = ground.sysctls(&network.host);
         let sysctls = self.kernel.sysctls(&names);
         let Some(shadow) = &mut self.shadow else {
@@ -170,7 +170,7 @@ impl<K: Kernel> Programmer<K> {
         if differs {
             self.drift.network_differs(shadow);
         }
-        // Pods come and go all the time; a pass over all Services for each would cost more than they.
+        // Pods are created and deleted all the time; a complete pass for each would cost too much.
         let changed = differs
             || ground.sysctls(&shadow.host) != names
             || !shadow
@@ -179,27 +179,27 @@ impl<K: Kernel> Programmer<K> {
         let ipv6_off = network.host.machine.ipv6_off;
         shadow.set_network(network);
         shadow.sysctls = sysctls;
-        self.tell_of_ipv6(ipv6_off);
+        self.log_ipv6(ipv6_off);
         Ok(changed)
     }
 
-    /// Says that the node has no IPv6, or has it again, if that is news (S-182).
-    fn tell_of_ipv6(&mut self, off: Option<Ipv6Off>) {
+    /// Logs if IPv6 was disabled or enabled on the node (S-182).
+    fn log_ipv6(&mut self, off: Option<Ipv6Off>) {
         if self.ipv6_off == off {
             return;
         }
         match off {
             Some(why) => {
-                info!(%why, "IPv6 is off on this node: Services are served at their IPv4 addresses alone");
+                info!(%why, "IPv6 is off on this node: Services are served only at their IPv4 addresses");
             }
             None => info!("IPv6 is on again on this node"),
         }
         self.ipv6_off = off;
     }
 
-    /// The network as it was known, or as two looks one after the other saw it: lists that change while
-    /// they are read may lack what is there, without a word from the kernel. One that never holds
-    /// still counts as seen last; whatever changes it rings again.
+    /// Reads the network until the result equals the known one or the previous read: a list that changes while it is
+    /// read may lack entries, and the kernel does not report that. If no two reads agree, the last one is used; the
+    /// event of the next change causes another read.
     fn steady_network(
         &mut self,
         device: &str,
@@ -220,10 +220,10 @@ impl<K: Kernel> Programmer<K> {
         Ok(seen)
     }
 
-    /// Whether something that happened to the network asks for a pass.
+    /// Reads the network after an event. Returns whether a pass is needed.
     pub(super) fn network_changed(&mut self) -> bool {
         self.slot.take_disturbance();
-        // Without a plan there is nothing to do, and without a shadow a look is due anyhow.
+        // Without a plan there is nothing to do, and without a shadow a complete read is due anyway.
         let ground = self.slot.peek(Ground::of);
         let Some(ground) = ground.filter(|_| self.shadow.is_some()) else {
             return false;
@@ -231,14 +231,14 @@ impl<K: Kernel> Programmer<K> {
         match self.look_at_network(&ground) {
             Ok(changed) => changed,
             Err(error) => {
-                debug!(%error, "looking again at everything");
+                debug!(%error, "could not read the network; reading the complete kernel state");
                 self.forget();
                 true
             }
         }
     }
 
-    /// What to tell where IPv6 Services are served and the node passes no IPv6 packets on (S-239).
+    /// The warning for a node that serves IPv6 Services but does not forward IPv6 (S-239).
     pub(super) fn forwards_no_ipv6(&mut self) -> Option<String> {
         let id = SetId {
             role: SetRole::Frontend,
@@ -254,15 +254,15 @@ impl<K: Kernel> Programmer<K> {
             .is_some_and(|value| &**value == "0");
         is_off.then(|| {
             format!(
-                "{IPV6_FORWARDING} is 0, so pods and IPv6 clients from elsewhere do not reach each other through Services; \
-                 set it to 1, and accept_ra to 2 on interfaces that routers give addresses (the agent does not: it would \
-                 end that)"
+                "{IPV6_FORWARDING} is 0, so pods and IPv6 clients on other hosts cannot reach each other through \
+                 Services; set it to 1, and accept_ra to 2 on interfaces that use router advertisements (the agent \
+                 does not set it, because that would disable them)"
             )
         })
     }
 
-    /// Whether somebody changed rules of ours; then everything is looked at again. While something is left alone as it
-    /// drifted, what is known differs from what is there, and the period looks.
+    /// Whether another program changed the agent's rules; then the shadow is discarded. While drift is left alone,
+    /// the shadow differs from the kernel, so this returns false, and changes are found in the next sync period.
     pub(super) fn rules_changed(&mut self) -> bool {
         if self.shadow.is_none() || self.drift.leaves_alone() {
             return false;
@@ -282,8 +282,8 @@ impl<K: Kernel> Programmer<K> {
         changed
     }
 
-    /// Removes what carried our routes before the settings named another device, once all that should
-    /// be in force is in force over that one. What the old routes stood in the way of is looked at anew.
+    /// Removes devices of earlier settings once everything is applied on the new device. This counts as a disturbance
+    /// of the network, because the old routes may have been in the way of others.
     pub(super) fn retire_devices(&mut self, outcome: &mut Outcome) {
         if outcome.failed > 0 || self.source != Source::Controller {
             return;
@@ -307,7 +307,7 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    /// Gives up what is known of the kernel, so that the next pass looks again.
+    /// Discards the shadow, so that the next pass reads the kernel again.
     pub(super) fn forget(&mut self) {
         if let Some(shadow) = self.shadow.take() {
             self.last_network = Some(shadow.network());

@@ -1,6 +1,5 @@
-//! What a pass did and what it could not do. One cause is told once, however many operations it
-//! stopped: what failed only because something else had failed before is counted, and told if nothing
-//! else is.
+//! Collects the results and failures of a pass. Each cause is reported once, regardless of the number of operations
+//! that it stopped. Consequences of other failures are counted, and reported only if there is no other failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,37 +12,37 @@ use super::steps::Steps;
 use crate::health::{FactsChange, Passed};
 use crate::kernel::KernelError;
 
-/// How many failures are told in words.
-const FAILURES_TOLD: usize = 5;
+/// Maximum number of failures with a message.
+const MAX_FAILURES: usize = 5;
 
-/// A pass in figures and words.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Operations that were made.
+    /// Number of successful operations.
     pub(super) operations: usize,
-    /// Operations that failed or were held back.
+    /// Number of operations that failed or were skipped.
     pub(super) failed: usize,
-    /// Whether a next pass has to go on at once.
+    /// Whether another pass has to continue at once.
     pub(super) unfinished: bool,
-    /// Whether the record could not be written.
+    /// Whether writing the record failed.
     pub(super) unrecorded: bool,
-    /// Whether something may have been done or not.
+    /// Whether the effect of some operation is unknown.
     pub(super) in_doubt: bool,
-    /// The families that are not as the plan wants them.
+    /// The families that differ from the plan.
     pub(super) failed_families: BTreeSet<Family>,
-    /// How often rules of a family could not be loaded.
+    /// Number of failures to load the rules of a family.
     pub(super) unloaded_rules: BTreeMap<Family, u64>,
     causes: Vec<Cause>,
     consequences: Vec<Cause>,
     /// Kernel settings that could not be written, with the reasons.
     pub(super) unwritten: BTreeSet<String>,
-    /// Virtual servers that could not be made.
+    /// Virtual servers that could not be added.
     absent: BTreeSet<VirtualServerKey>,
-    /// What took the time.
+    /// The duration of each step.
     pub(super) steps: Steps,
 }
 
-/// A failure, and how many others have the same reason.
+/// A failure, and the number of others with the same reason.
 #[derive(Debug)]
 struct Cause {
     first: KernelError,
@@ -51,7 +50,7 @@ struct Cause {
 }
 
 impl Outcome {
-    /// Does a part of the pass, and notes how long it took and what came of it.
+    /// Runs a step of the pass, and records its duration and results.
     pub(super) fn step<T>(&mut self, name: &'static str, work: impl FnOnce(&mut Self) -> T) -> T {
         let (began, made, failed) = (Instant::now(), self.operations, self.failed);
         let done = work(self);
@@ -60,7 +59,7 @@ impl Outcome {
         done
     }
 
-    /// Something failed that is no operation, and these families lack something.
+    /// Records a failure other than an operation, with the affected families.
     pub(super) fn fail(&mut self, error: &KernelError, families: &[Family]) {
         self.failed += 1;
         self.in_doubt |= error.in_doubt;
@@ -68,7 +67,7 @@ impl Outcome {
         note(&mut self.causes, error);
     }
 
-    /// An operation failed.
+    /// Records a failed operation.
     pub(super) fn fail_op(&mut self, op: &Op, error: &KernelError) {
         match op {
             Op::Ipvs(IpvsOp::AddVirtualServer { server, .. }) => drop(self.absent.insert(*server)),
@@ -77,7 +76,7 @@ impl Outcome {
                 return;
             }
             Op::Rules(op) => *self.unloaded_rules.entry(op.family).or_default() += 1,
-            // A container may write none, and serves all the same: that is told apart from failures (S-225).
+            // A container may not write settings, but serves regardless: reported separately from failures (S-225).
             Op::Sysctl(_) => {
                 self.unwritten.insert(error.to_string());
                 return;
@@ -92,14 +91,14 @@ impl Outcome {
         self.fail(error, families);
     }
 
-    /// An operation was not made, because what it stands on is not there.
+    /// Records an operation that was skipped because its precondition failed.
     pub(super) fn hold_back(&mut self, error: &KernelError) {
         self.failed += 1;
         self.in_doubt |= error.in_doubt;
         note(&mut self.consequences, error);
     }
 
-    /// What is told of it to whoever asks for the node's health.
+    /// The report for the node's health.
     pub(super) fn passed(
         &self,
         generation: u64,
@@ -120,21 +119,22 @@ impl Outcome {
         }
     }
 
-    /// The failures in words.
+    /// The messages of the failures.
     pub(super) fn failures(&self) -> Vec<String> {
-        let told = if self.causes.is_empty() {
+        let reported = if self.causes.is_empty() {
             &self.consequences
         } else {
             &self.causes
         };
-        told.iter().take(FAILURES_TOLD).map(Cause::told).collect()
+        let reported = reported.iter().take(MAX_FAILURES);
+        reported.map(Cause::message).collect()
     }
 }
 
-/// Whether something was refused that whoever may write one Service or its endpoints can ask for: a
-/// scheduler that nobody has, an address that is no host's. That is told and tried again, but it takes
-/// no node out of everybody's balancers. What IPVS does not do for another reason is seen elsewhere,
-/// too: the look at it that follows each failure fails then.
+/// Whether the failed operation depends on values that a user with access to a single Service can set: an unknown
+/// scheduler, or an endpoint address that is not a host address. Such failures are reported and retried, but must not
+/// remove the node from the load balancers of all Services. If IPVS fails for another reason, the read of the kernel
+/// that follows each failure fails as well.
 fn is_of_one_tenant(op: &Op, error: &KernelError) -> bool {
     let named = matches!(
         op,
@@ -149,14 +149,14 @@ fn note(causes: &mut Vec<Cause>, error: &KernelError) {
         .find(|cause| cause.first.reason == error.reason);
     if let Some(cause) = same {
         cause.more += 1;
-    } else if causes.len() < FAILURES_TOLD {
+    } else if causes.len() < MAX_FAILURES {
         let first = error.clone();
         causes.push(Cause { first, more: 0 });
     }
 }
 
 impl Cause {
-    fn told(&self) -> String {
+    fn message(&self) -> String {
         let Self { first, more } = self;
         match more {
             0 => first.to_string(),
@@ -201,30 +201,30 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_fail_for_one_reason_are_told_once() {
+    fn operations_that_fail_for_the_same_reason_are_reported_once() {
         let mut outcome = Outcome::default();
         for port in 1..=64 {
             let op = add_backend(port);
             outcome.fail_op(&op, &KernelError::new(&op, "the answer was lost"));
         }
-        let told = "add 10.244.0.1:8080 (weight 1) to TCP 10.96.0.1:1: the answer was lost (and 63 \
-                    more like this)";
+        let message = "add 10.244.0.1:8080 (weight 1) to TCP 10.96.0.1:1: the answer was lost (and 63 \
+                       more like this)";
         assert_eq!(
             (outcome.failed, outcome.failures()),
-            (64, vec![told.into()])
+            (64, vec![message.into()])
         );
     }
 
     #[test]
-    fn a_family_lacks_what_failed_in_it_but_not_what_one_tenant_asked_for_in_vain() {
+    fn a_failure_affects_its_family_unless_a_single_tenant_can_cause_it() {
         let lacks = |op: &Op, error: KernelError| {
             let mut outcome = Outcome::default();
             outcome.fail_op(op, &error);
             outcome.failed_families
         };
         let refused = KernelError::new("do it", "refused");
-        let nobody = BTreeSet::new();
-        assert_eq!(lacks(&add_backend(80), refused.clone()), nobody);
+        let none = BTreeSet::new();
+        assert_eq!(lacks(&add_backend(80), refused.clone()), none);
         let lost = refused.clone().in_doubt_if(true);
         assert_eq!(lacks(&add_backend(80), lost), [Family::Ipv4].into());
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
         let scheduler = Op::Scheduler(SchedulerOp {
             scheduler: "none-such".into(),
         });
-        assert_eq!(lacks(&scheduler, refused.clone()), nobody);
+        assert_eq!(lacks(&scheduler, refused.clone()), none);
         let device = Op::Link(LinkOp::RaiseDevice {
             device: "kube-ipvs0".into(),
         });
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_setting_that_cannot_be_written_is_no_failure() {
+    fn a_kernel_setting_that_cannot_be_written_is_not_a_failure() {
         let mut outcome = Outcome::default();
         let (name, value) = ("net.ipv4.ip_forward".into(), "1".into());
         let op = Op::Sysctl(SysctlOp { name, value });
@@ -252,12 +252,12 @@ mod tests {
             (0, Vec::new()),
             "S-225"
         );
-        let told = BTreeSet::from(["set net.ipv4.ip_forward to 1: read-only".to_owned()]);
-        assert_eq!(outcome.unwritten, told);
+        let messages = BTreeSet::from(["set net.ipv4.ip_forward to 1: read-only".to_owned()]);
+        assert_eq!(outcome.unwritten, messages);
     }
 
     #[test]
-    fn what_follows_from_a_failure_is_counted_and_told_only_where_nothing_else_is() {
+    fn consequences_of_a_failure_are_counted_and_reported_only_without_a_cause() {
         let mut outcome = Outcome::default();
         outcome.hold_back(&KernelError::new("answer", "held back"));
         assert_eq!(outcome.failures(), ["answer: held back"]);

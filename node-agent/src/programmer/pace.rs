@@ -1,27 +1,25 @@
-//! How far apart passes are that changes of the plan cause (`settings.sync.minPeriod`). Time comes as
-//! an argument.
+//! Minimum interval between passes for changes of the plan (`settings.sync.minPeriod`). The time is an argument.
 //!
-//! Only changes wait, and what came meanwhile is one change. A pass for another reason (the first plan
-//! of a controller, a failure, the sync period, the node's network) takes the plan as it is.
+//! Only changes wait, and the changes during the wait are applied together. A pass for another reason (the first plan
+//! from a controller, a failure, the sync period, the node's network) uses the plan as it is.
 
 use std::time::{Duration, Instant};
 
 use portolan_plan::NodePlan;
 
-/// When a pass took a change of the plan last.
+/// The time of the last pass for a change of the plan.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     begun: Option<Instant>,
 }
 
 impl Pace {
-    /// A pass begins that takes a change.
+    /// Records the start of a pass for a change.
     pub(super) fn begin(&mut self, now: Instant) {
         self.begun = Some(now);
     }
 
-    /// How long the changes have to wait that led to this plan, which says itself how far apart they
-    /// are to be.
+    /// The remaining wait for this plan, whose own settings contain the interval.
     pub(super) fn left(&self, plan: &NodePlan, now: Instant) -> Duration {
         let Some((begun, node)) = self.begun.zip(plan.node()) else {
             return Duration::ZERO;
@@ -45,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_after_a_change_waits_and_as_long_as_the_newest_plan_says() {
+    fn only_a_change_after_a_change_waits_by_the_setting_of_the_newest_plan() {
         let seconds = Duration::from_secs;
         let (mut pace, start) = (Pace::default(), Instant::now());
         assert_eq!(pace.left(&plan(10), start), seconds(0), "the first plan");

@@ -1,4 +1,4 @@
-//! Which of the plan a pass works on: all of it, or only what changed since the pass before.
+//! Scope of a pass: the complete plan, or only the changes since the previous pass.
 
 use portolan_plan::PlanHash;
 use portolan_proto::TraceContext;
@@ -9,18 +9,18 @@ use crate::health::FactsChange;
 use crate::kernel::Kernel;
 use crate::slot::{Taken, TakenPlan};
 
-/// A plan that was taken.
+/// A plan and the work for it.
 pub(super) struct Job {
     pub(super) generation: u64,
     pub(super) hash: PlanHash,
     pub(super) facts: FactsChange,
-    /// The trace that the plan's last change belongs to.
+    /// The trace of the plan's last change.
     pub(super) trace: Option<TraceContext>,
     pub(super) work: Work,
 }
 
 impl Job {
-    /// Without its work.
+    /// A job for this plan, without its work.
     fn of(taken: &Taken) -> Self {
         Self {
             generation: taken.generation,
@@ -32,16 +32,16 @@ impl Job {
     }
 }
 
-/// What a pass has to do.
+/// The work of a pass.
 pub(super) enum Work {
-    /// All of the plan; `None` if it does not say what the node is.
+    /// The complete plan; `None` if it has no entry for the node.
     Whole(Option<Box<Desired>>),
-    /// What changed of so many Services.
+    /// The changes of this number of Services.
     Part(usize, Box<Part>),
 }
 
 impl Work {
-    /// What all of the plan wants, if it is about that.
+    /// The desired state of a complete pass.
     pub(super) fn desired(&self) -> Option<&Desired> {
         match self {
             Self::Whole(desired) => desired.as_deref(),
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// How many Services it is about; `None` for everything.
+    /// The number of Services; `None` for a complete pass.
     pub(super) fn services(&self) -> Option<usize> {
         match self {
             Self::Part(services, _) => Some(*services),
@@ -59,8 +59,8 @@ impl Work {
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// Takes the plan, and what there is to do about it. If nothing happened since a pass that
-    /// succeeded but that the plan changed (`in_step`), that is what changed.
+    /// Takes the plan and determines the work. If only the plan has changed since a successful pass (`in_step`), the
+    /// work is limited to the changes.
     pub(super) fn take(&mut self, in_step: bool) -> Job {
         let in_step = in_step
             && self.shared.is_some()
@@ -83,7 +83,7 @@ impl<K: Kernel> Programmer<K> {
         Job { work, ..job }
     }
 
-    /// `None` if what changed cannot be told from the rest.
+    /// `None` if the changes cannot be separated from the rest.
     fn work(&mut self, taken: TakenPlan) -> Option<Work> {
         let nothing = HostNetwork::default();
         let host = self.host().unwrap_or(&nothing);
@@ -103,7 +103,7 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    /// Makes a part of the kernel as the plan wants it.
+    /// Reconciles a part of the kernel with the plan.
     pub(super) fn follow(&mut self, part: Part, outcome: &mut Outcome) {
         let Part {
             mut observed,

@@ -1,16 +1,16 @@
-//! Operations handed out in pieces.
+//! Splits operations into chunks.
 
 use portolan_reconcile::Op;
 
-/// So many operations are handed to the kernel together: enough to fill every send, and few enough that
-/// requests and results of a first plan take little memory.
+/// Number of operations per chunk: enough to fill every send, and few enough that the requests and results of a first
+/// plan take little memory.
 const AT_ONCE: usize = 4096;
 
-/// Hands out operations in order, piece by piece, and gives the room of those back that were handed
-/// out: what is noted of them takes about as much.
+/// Yields operations in order, chunk by chunk, and frees the memory of those already yielded: the updates of the
+/// shadow need about as much.
 #[derive(Debug)]
 pub(super) struct InPieces {
-    /// What is left, the last first: room is given back at the end.
+    /// The remaining operations in reverse order, because memory is freed at the end.
     reversed: Vec<Op>,
 }
 
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_out_takes_no_room() {
+    fn yielded_operations_take_no_memory() {
         let mut pieces = InPieces::of(ops(10 * AT_ONCE));
         let mut last = pieces.reversed.capacity();
         while pieces.next().is_some() {

@@ -1,28 +1,28 @@
-//! When the kernel is looked at as a whole the next time. Time comes as an argument.
+//! Schedules the complete reads of the kernel. The time is an argument.
 //!
-//! Passes that come from the plan or from the network may make a look earlier, never later: however
-//! many there are and however they end, the kernel is looked at.
+//! Passes for changes of the plan or the network can make a read earlier, but never later. So the kernel is read in
+//! time regardless of the number and the results of such passes.
 
 use std::time::{Duration, Instant};
 
-/// The first wait after a failure; it doubles up to [`LONGEST_BACK_OFF`].
+/// Initial delay after a failure; it doubles up to [`LONGEST_BACK_OFF`].
 const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
 
-/// How a pass ended.
+/// The result of a pass, as far as it matters for scheduling.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pass {
     pub(super) failed: bool,
-    /// Whether a next pass has to go on at once.
+    /// Whether another pass has to continue at once.
     pub(super) unfinished: bool,
-    /// When to look again.
+    /// Time until the next complete read.
     pub(super) period: Duration,
-    /// How long it took.
+    /// Its duration.
     pub(super) took: Duration,
 }
 
 impl Pass {
-    /// There was nothing to do yet.
+    /// A pass without anything to do.
     pub(super) fn nothing(period: Duration, took: Duration) -> Self {
         Self {
             failed: false,
@@ -33,10 +33,10 @@ impl Pass {
     }
 }
 
-/// When the next look is due.
+/// The time of the next complete read.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    /// `None` is never.
+    /// `None` means never.
     due: Option<Instant>,
     back_off: Duration,
 }
@@ -51,26 +51,26 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// How long until a look is due.
+    /// Time until the next read.
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.due
             .map_or(Duration::MAX, |due| due.saturating_duration_since(now))
     }
 
-    /// Whether a look is due.
+    /// Whether a read is due.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.left(now).is_zero()
     }
 
-    /// Notes a pass that ended now, and whether it looked at the kernel as a whole.
+    /// Records a pass that ended now, and whether it read the complete kernel state.
     pub(super) fn note(&mut self, now: Instant, looked: bool, pass: Pass) {
         let wait = if pass.failed {
-            // A pass that waited itself, for the lock of iptables, need not be followed by more of it.
+            // A pass that already waited, for the iptables lock, shortens the delay after it.
             self.back_off.saturating_sub(pass.took).max(FIRST_BACK_OFF)
         } else {
             pass.period
         };
-        // A period may be longer than any clock counts.
+        // A period may be longer than an `Instant` can represent.
         let next = now.checked_add(wait);
         if !looked {
             self.due = [self.due, next].into_iter().flatten().min();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn failing_passes_that_did_not_look_put_no_look_off() {
+    fn failing_passes_without_a_read_do_not_postpone_the_read() {
         let start = Instant::now();
         let mut schedule = Schedule::default();
         assert_eq!(schedule.left(start), Duration::MAX);
@@ -116,13 +116,13 @@ mod tests {
             assert!(!schedule.is_due(now));
         }
         assert!(schedule.is_due(start + seconds(1)), "S-184");
-        // One that ends when a look is due already does not put it off either.
+        // A pass that ends when a read is already due does not postpone it either.
         schedule.note(start + seconds(5), false, pass(true));
         assert!(schedule.is_due(start + seconds(5)));
     }
 
     #[test]
-    fn the_back_off_doubles_with_looks_only_up_to_its_bound_and_begins_anew_after_a_success() {
+    fn the_back_off_doubles_only_with_reads_up_to_its_limit_and_is_reset_by_a_success() {
         let mut now = Instant::now();
         let mut schedule = Schedule::default();
         for wait in [1, 2, 4, 8, 16, 30, 30] {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_without_a_look_does_not_replace_the_look_after_a_failure() {
+    fn a_success_without_a_read_does_not_replace_the_read_after_a_failure() {
         let start = Instant::now();
         let mut schedule = Schedule::default();
         schedule.note(start, true, pass(true));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_period_counts_from_the_pass_that_brought_it() {
+    fn a_shorter_period_counts_from_the_pass_that_applied_it() {
         let start = Instant::now();
         let mut schedule = Schedule::default();
         schedule.note(start, true, pass(false));

@@ -1,23 +1,23 @@
-//! What a pass spends its time on, for whoever asks where it went.
+//! Durations of the steps of a pass, for traces.
 
 use std::time::{Duration, Instant};
 
-/// One thing that a pass did.
+/// A step of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// In our words.
+    /// Its name.
     pub name: &'static str,
-    /// From the pass's beginning to its own.
+    /// Time from the start of the pass to the start of the step.
     pub after: Duration,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
-    /// Operations that were made.
+    /// Number of successful operations.
     pub operations: usize,
-    /// Operations that failed or were held back.
+    /// Number of operations that failed or were skipped.
     pub failed: usize,
 }
 
-/// What a pass did so far, in order.
+/// The finished steps of a pass, in order.
 #[derive(Debug)]
 pub(super) struct Steps {
     began: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Steps {
 }
 
 impl Default for Steps {
-    /// Begins now.
+    /// A pass that starts now.
     fn default() -> Self {
         Self {
             began: Instant::now(),
@@ -35,7 +35,7 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// Something is done that began then, with so many operations made and failed.
+    /// Records a finished step with the numbers of its successful and failed operations.
     pub(super) fn note(&mut self, name: &'static str, began: Instant, made: usize, failed: usize) {
         self.done.push(Step {
             name,
@@ -46,12 +46,12 @@ impl Steps {
         });
     }
 
-    /// When it began.
+    /// The start of the pass.
     pub(super) fn began(&self) -> Instant {
         self.began
     }
 
-    /// All of them.
+    /// The finished steps.
     pub(super) fn done(&self) -> &[Step] {
         &self.done
     }

@@ -1,4 +1,4 @@
-//! What the log says of passes: a new plan always, the rest only where something was done or failed.
+//! Logging of passes: each new plan, and other passes only if they changed something or failed.
 
 use portolan_proto::TraceContext;
 use tracing::field::display;
@@ -7,23 +7,23 @@ use tracing::{debug, error, info};
 use super::Applied;
 use crate::slot::Source;
 
-/// Why there is a pass.
+/// Reason for a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
     /// The plan changed.
     Changed,
     /// The node's network changed.
     Disturbed,
-    /// The pass before failed.
+    /// The previous pass failed.
     Failed,
-    /// The pass before put off some scheduler changes.
+    /// The previous pass postponed some scheduler changes.
     PutOff,
-    /// The sync period is over.
+    /// The sync period has elapsed.
     Due,
 }
 
-/// Tells what came of a pass, and of a new plan to which trace it belongs.
-pub(super) fn tell(applied: &Applied, why: Why, source: Source, trace: Option<TraceContext>) {
+/// Logs the result of a pass, and for a new plan also its trace.
+pub(super) fn log_pass(applied: &Applied, why: Why, source: Source, trace: Option<TraceContext>) {
     let trace = trace.filter(|_| why == Why::Changed);
     for failure in &applied.failures {
         error!("{failure}");
@@ -41,7 +41,7 @@ fn not_in_force(applied: &Applied, trace: Option<TraceContext>) {
     let trace_id = trace.map(display);
     error!(
         failed,
-        operations, milliseconds, trace_id, "the plan is not in force; trying again"
+        operations, milliseconds, trace_id, "the plan is not fully applied; retrying"
     );
 }
 
@@ -49,7 +49,7 @@ fn in_force(applied: &Applied, why: Why, source: Source, trace: Option<TraceCont
     let operations = applied.operations;
     let milliseconds = applied.took.as_millis();
     if source != Source::Controller && why == Why::Changed {
-        info!(plan = %applied.hash, operations, milliseconds, "what is on disk of the plan is in force");
+        info!(plan = %applied.hash, operations, milliseconds, "applied the saved plan");
     } else if let Why::Changed | Why::Failed = why {
         let services = applied.services;
         let trace_id = trace.map(display);
@@ -61,11 +61,14 @@ fn in_force(applied: &Applied, why: Why, source: Source, trace: Option<TraceCont
     }
 }
 
-/// What was written though the plan is the one before.
+/// Logs operations of a pass without a change of the plan.
 fn by_itself(operations: usize, milliseconds: u128, why: Why) {
     match why {
         Why::PutOff => info!(operations, milliseconds, "changed more schedulers"),
-        Why::Disturbed => info!(operations, milliseconds, "followed the node's network"),
-        _ => info!(operations, milliseconds, "put right what was otherwise"),
+        Why::Disturbed => info!(
+            operations,
+            milliseconds, "adapted to a change of the node's network"
+        ),
+        _ => info!(operations, milliseconds, "corrected drift"),
     }
 }

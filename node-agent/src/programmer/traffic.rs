@@ -1,5 +1,5 @@
-//! What Services have carried, told whenever all of the kernel was looked at: that costs the kernel
-//! nothing, because counters come with the virtual servers.
+//! Updates the traffic of Services after each complete read of the kernel. This causes no extra requests, because the
+//! counters are part of the virtual servers.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -11,26 +11,26 @@ use tokio::sync::watch;
 use super::Programmer;
 use crate::kernel::Kernel;
 use crate::owners::owned;
-use crate::traffic::{Meter, Told};
+use crate::traffic::{Meter, TrafficTotals};
 
-/// Who adds up, and who is told.
+/// Sums and publishes the traffic.
 #[derive(Debug)]
 pub(super) struct Reading {
     meter: Meter,
-    told: watch::Sender<Arc<Told>>,
+    totals: watch::Sender<Arc<TrafficTotals>>,
 }
 
 impl<K: Kernel> Programmer<K> {
-    /// What Services have carried, by name so many of them at most, from now on. The kernel has to be one
-    /// that counts.
-    pub fn traffic(&mut self, most: NonZeroU32) -> watch::Receiver<Arc<Told>> {
-        let (told, receiver) = watch::channel(Arc::default());
+    /// Subscribes to the traffic of Services, at most `most` of them by name. The kernel must have been set to count
+    /// traffic.
+    pub fn traffic(&mut self, most: NonZeroU32) -> watch::Receiver<Arc<TrafficTotals>> {
+        let (totals, receiver) = watch::channel(Arc::default());
         let meter = Meter::new(usize::try_from(most.get()).unwrap_or(usize::MAX));
-        self.traffic = Some(Reading { meter, told });
+        self.traffic = Some(Reading { meter, totals });
         receiver
     }
 
-    /// Everything was looked at on a node with this network.
+    /// Updates the traffic after a complete read on a node with this network.
     pub(super) fn read_traffic(&mut self, host: &HostNetwork) {
         let Some(reading) = &mut self.traffic else {
             return;
@@ -38,7 +38,7 @@ impl<K: Kernel> Programmer<K> {
         let plan = self.slot.plan();
         let owned = owned(&plan, host).into_iter();
         let owners: BTreeMap<_, _> = owned.map(|of| (of.place, of.service.clone())).collect();
-        let told = reading.meter.read(self.kernel.traffic(), &owners);
-        reading.told.send_replace(Arc::new(told));
+        let totals = reading.meter.read(self.kernel.traffic(), &owners);
+        reading.totals.send_replace(Arc::new(totals));
     }
 }

@@ -1,7 +1,7 @@
-//! How a controller is talked to: in the clear, or over TLS as somebody with a token.
+//! Connections to a controller: without TLS, or with TLS and a token for authentication.
 //!
-//! Touches: the network, and files with certificates and the token, for reading. They are read at each
-//! connection, so what replaces them is in force from the next one.
+//! Touches: the network, and files with certificates and the token, for reading. They are read at each connection,
+//! so a replacement takes effect with the next one.
 
 use std::fmt;
 use std::io;
@@ -21,66 +21,66 @@ use tower::service_fn;
 use super::tls::{self, TlsError};
 use super::{Address, KEEP_ALIVE};
 
-/// How long a controller may take until a connection is open, TLS included.
+/// Timeout for opening a connection, including TLS.
 const OPENING: Duration = Duration::from_secs(20);
 
-/// A controller, and how it is talked to.
+/// A controller's address, with the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// Who it has to be, and who we are there.
+    /// How the two sides authenticate each other.
     pub trust: Trust,
 }
 
-/// Who a controller has to be, and who we are there.
+/// Authentication of the controller and of this agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever answers is believed, and nobody asks who we are.
+    /// No authentication of either side.
     Insecure,
-    /// Only who proves to be the controller.
+    /// TLS, and a token of this agent.
     Tls(Tls),
 }
 
-/// Where certificates and the token are.
+/// The files for TLS and the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Certificates of those who may have signed the controller's, as PEM.
+    /// CA certificates for the controller's certificate, as PEM.
     pub ca: PathBuf,
-    /// The name that its certificate is for.
+    /// The DNS name in its certificate.
     pub name: ServerName<'static>,
     /// The token of the agent's service account.
     pub token: Option<PathBuf>,
 }
 
-/// No connection, or nothing to say on it.
+/// The connection or the request failed.
 #[derive(Debug, Error)]
 pub enum AccessError {
-    /// The system says why.
+    /// The connection could not be opened.
     #[error(transparent)]
     Open(#[from] io::Error),
-    /// Nobody says anything.
+    /// The controller did not answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
-    /// Who answers is not believed.
+    /// The controller could not be authenticated.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// It takes the connection and no stream.
+    /// The connection was accepted, but HTTP/2 failed.
     #[error("{}", super::causes(.0))]
     Transport(#[from] tonic::transport::Error),
-    /// There is no token to show.
+    /// There is no usable token.
     #[error(
         "--token-file {}: {reason}; is the projected token of the service account mounted there?", path.display()
     )]
     Token {
         /// The file.
         path: PathBuf,
-        /// What is wrong, without a word of its content.
+        /// The problem, without any part of the content.
         reason: String,
     },
 }
 
-/// Both ways on one connection.
+/// A bidirectional byte stream.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -92,7 +92,7 @@ impl fmt::Display for Access {
 }
 
 impl Access {
-    /// A controller that is believed whoever it is.
+    /// Access to a controller without authentication.
     #[must_use]
     pub fn insecure(address: Address) -> Self {
         let trust = Trust::Insecure;
@@ -102,12 +102,12 @@ impl Access {
     /// Connects.
     ///
     /// # Errors
-    /// [`AccessError`] says who is not believed and what to check.
+    /// [`AccessError`], with the next thing to check.
     pub async fn connect(&self) -> Result<Channel, AccessError> {
         self.connect_as(|endpoint| endpoint).await
     }
 
-    /// The same with other settings of HTTP/2.
+    /// As [`Self::connect`], with other settings of HTTP/2.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -118,12 +118,12 @@ impl Access {
         let silent = |_| AccessError::Silent(OPENING);
         let stream = timeout(OPENING, self.open()).await.map_err(silent)??;
         let mut stream = Some(TokioIo::new(stream));
-        // The library would connect again by itself; a stream that ends is followed by a new channel.
+        // Prevents the library from reconnecting by itself: each stream uses a new channel.
         let connector = service_fn(move |_: Uri| {
             let once = stream.take();
             std::future::ready(once.ok_or(io::ErrorKind::NotConnected))
         });
-        // It wants a host to talk of, too.
+        // The URI is required, but only its host appears in requests.
         let endpoint = Endpoint::from_static("http://controller")
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_while_idle(true);
@@ -131,7 +131,7 @@ impl Access {
         Ok(tune(endpoint).connect_with_connector(connector).await?)
     }
 
-    /// Opens a connection and sees who answers; nothing else is said.
+    /// Opens a connection and authenticates the controller, without sending a request.
     ///
     /// # Errors
     /// As [`Self::connect`].
@@ -154,10 +154,10 @@ impl Access {
         }
     }
 
-    /// A request with the token that is in the file now.
+    /// A request with the current token in the file.
     ///
     /// # Errors
-    /// [`AccessError::Token`] when there is none.
+    /// [`AccessError::Token`] if there is none.
     pub fn request<T>(&self, message: T) -> Result<tonic::Request<T>, AccessError> {
         let mut request = tonic::Request::new(message);
         if let Trust::Tls(Tls {
@@ -174,7 +174,7 @@ impl Access {
                 return Err(wrong("it is empty".into()));
             }
             let value = MetadataValue::try_from(format!("Bearer {token}"));
-            let mut value = value.map_err(|_| wrong("it holds no token".into()))?;
+            let mut value = value.map_err(|_| wrong("its content is not a token".into()))?;
             value.set_sensitive(true);
             request.metadata_mut().insert("authorization", value);
         }

@@ -1,4 +1,4 @@
-//! Where a controller is.
+//! Address of a controller.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,19 +10,19 @@ use thiserror::Error;
 /// A controller's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A socket in the file system, which crosses network namespaces.
+    /// A Unix socket, which also works across network namespaces.
     Unix(PathBuf),
     /// An address and port.
     Tcp(SocketAddr),
 }
 
-/// A text that is no address of a controller.
+/// A text that is not an address of a controller.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "{text:?} is no controller address; write IP:PORT, [IPv6]:PORT or unix:PATH (names are not looked up: they would need the DNS Service that the agent makes work)"
+    "{text:?} is not a controller address; write IP:PORT, [IPv6]:PORT or unix:PATH (names are not supported: resolving them would need the DNS Service, which needs the agent)"
 )]
 pub struct AddressError {
-    /// The text as it came.
+    /// The invalid text.
     pub text: String,
 }
 

@@ -1,5 +1,5 @@
-//! Which of several controllers an agent turns to. Each starts at another one, so that they spread, and
-//! goes on to the next after every stream that ended.
+//! Selection of a controller. Agents start with different ones, so that they spread, and each tries the next one
+//! after the end of a stream.
 //!
 //! Touches: the file with their addresses, for reading.
 
@@ -10,26 +10,26 @@ use thiserror::Error;
 
 use super::{Access, Address, AddressError, Trust};
 
-/// More controllers than anybody runs; what comes after them in a file is not read.
+/// Maximum number of controllers, more than any cluster has; further lines of a file are ignored.
 const MOST: usize = 64;
 
-/// Where controllers are.
+/// Addresses of the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Addresses {
-    /// At these; at least one.
+    /// These addresses, at least one.
     Listed(Vec<Address>),
-    /// One in each line of a file that is read before each connection; `#` begins a remark.
+    /// A file with one address per line, read before each connection; `#` begins a comment.
     File(PathBuf),
 }
 
-/// The controllers, and how they are talked to.
+/// The controllers, with the credentials for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controllers {
     addresses: Addresses,
     trust: Trust,
 }
 
-/// No controller can be turned to.
+/// There is no controller to connect to.
 #[derive(Debug, Error)]
 pub enum ControllersError {
     /// The file cannot be read.
@@ -37,23 +37,23 @@ pub enum ControllersError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error.
         error: std::io::Error,
     },
-    /// It names nobody.
-    #[error("--controllers-file {}: it names no controller; write one IP:PORT in each line", path.display())]
+    /// The file has no address.
+    #[error("--controllers-file {}: it has no controller address; write one IP:PORT per line", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// A line of it is no address.
+    /// A line of the file is not an address.
     #[error("--controllers-file {}: line {line}: {error}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         error: AddressError,
     },
 }
@@ -77,16 +77,16 @@ impl fmt::Display for Controllers {
 }
 
 impl Controllers {
-    /// At these addresses.
+    /// The controllers at these addresses.
     #[must_use]
     pub fn new(addresses: Addresses, trust: Trust) -> Self {
         Self { addresses, trust }
     }
 
-    /// The controller to turn to for the stream of this number, from 0.
+    /// The controller for the stream with this number, from 0.
     ///
     /// # Errors
-    /// [`ControllersError`] when nobody is named.
+    /// [`ControllersError`] if there is no address.
     pub fn choose(&self, node: &str, stream: usize) -> Result<Access, ControllersError> {
         let read;
         let addresses = match &self.addresses {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_spread_and_each_tries_all_in_turn() {
+    fn agents_spread_and_each_tries_all_controllers_in_turn() {
         let three = listed(3);
         let first = |node: usize| chosen(&three, &format!("node-{node}"), 0);
         let firsts: BTreeSet<_> = (0..9).map(first).collect();
@@ -175,15 +175,15 @@ mod tests {
             "{}",
             problem()
         );
-        std::fs::write(&path, "# nobody yet\n\n").unwrap();
+        std::fs::write(&path, "# none yet\n\n").unwrap();
         assert!(
-            problem().contains("it names no controller"),
+            problem().contains("it has no controller address"),
             "{}",
             problem()
         );
         std::fs::write(&path, "10.0.0.1:6600\nportolan:6600\n").unwrap();
         assert!(
-            problem().contains("line 2: \"portolan:6600\" is no"),
+            problem().contains("line 2: \"portolan:6600\" is not"),
             "{}",
             problem()
         );

@@ -1,5 +1,5 @@
-//! Whatever a controller sends, an agent does not panic, keeps what it has until a whole batch adds up,
-//! and holds no more than was sent.
+//! Property tests: with any input from a controller, an agent does not panic, keeps its plan until a complete batch
+//! has the right hash, and does not stage more than was sent.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,16 +12,16 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::session::{Commit, Session, Step, UNDECODABLE_TOLD};
+use super::session::{Commit, MAX_UNDECODABLE, Session, Step};
 use crate::slot::PlanSlot;
 
-/// How many streams are tried; `PORTOLAN_FUZZ_CASES` names another number.
+/// The number of generated streams; `PORTOLAN_FUZZ_CASES` overrides it.
 fn cases() -> u32 {
     let named = std::env::var("PORTOLAN_FUZZ_CASES").ok();
     named.and_then(|cases| cases.parse().ok()).unwrap_or(20_000)
 }
 
-/// Items as controllers make them, some of the same keys: made once, they cost more than all else.
+/// Valid items, some with the same keys. Generated once, because this takes longer than the rest of the test.
 static ITEMS: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
     let mut runner = TestRunner::deterministic();
     let mut items = Vec::new();
@@ -104,7 +104,7 @@ fn message() -> impl Strategy<Value = wire::PlanMessage> {
     prop::option::weighted(0.98, message).prop_map(|message| wire::PlanMessage { message })
 }
 
-/// A stream until its end, or until the agent gives it up.
+/// Follows a stream until its end; after an error it continues with a new session.
 fn follow(messages: Vec<wire::PlanMessage>) {
     let slot = PlanSlot::default();
     let mut session = Session::new("node-a".into());
@@ -137,23 +137,23 @@ fn follow(messages: Vec<wire::PlanMessage>) {
                     continue;
                 };
                 let now = slot.peek(NodePlan::hash);
-                assert_eq!(now, before, "what does not add up changes nothing");
-                // The same with the hash that a controller would have named.
+                assert_eq!(now, before, "a wrong hash changes nothing");
+                // The same batch with the right hash.
                 slot.commit(staged, mismatch.found).unwrap();
                 slot.peek(|plan| {
                     assert_eq!(plan.hash(), mismatch.found);
                     let sum = plan.bucket_hashes().total();
-                    assert_eq!(sum, mismatch.found, "a plan is its entries");
+                    assert_eq!(sum, mismatch.found, "the hash is that of the entries");
                 });
             }
         }
-        assert!(session.undecodable() <= UNDECODABLE_TOLD);
+        assert!(session.undecodable() <= MAX_UNDECODABLE);
     }
 }
 
 /// I-3, over whole streams.
 #[test]
-fn no_controller_can_make_an_agent_panic_or_take_half_a_batch() {
+fn no_controller_can_make_an_agent_panic_or_apply_a_partial_batch() {
     let config = Config {
         cases: cases(),
         failure_persistence: None,

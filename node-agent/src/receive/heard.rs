@@ -1,23 +1,23 @@
-//! What is remembered of controllers from one stream to the next.
+//! State that is kept from one stream to the next.
 
 use portolan_proto::wire;
 
-/// A controller watches five kinds; more than this is no watermark but an attack on memory.
+/// Maximum number of kinds in a watermark. A controller watches five; the limit protects memory.
 const MOST_KINDS: usize = 16;
 
-/// What controllers told.
+/// The state to resume with on the next stream.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
-    /// How far they had read the objects that the plan was made from. Whoever serves next and has read
-    /// less reads again before it sends anything.
+pub(super) struct ResumeState {
+    /// The versions of the objects that the plan was made from. The next controller, if its own are older, lists
+    /// again before it sends anything.
     pub(super) watermark: wire::Watermark,
 }
 
-impl Heard {
-    /// Takes the part of a watermark that is new.
-    pub(super) fn note(&mut self, news: wire::Watermark) {
+impl ResumeState {
+    /// Updates the watermark with its changed part.
+    pub(super) fn note(&mut self, update: wire::Watermark) {
         let kinds = &mut self.watermark.kinds;
-        for of_kind in news.kinds.into_iter().take(MOST_KINDS) {
+        for of_kind in update.kinds.into_iter().take(MOST_KINDS) {
             if let Some(known) = kinds.iter_mut().find(|known| known.kind == of_kind.kind) {
                 *known = of_kind;
             } else if kinds.len() < MOST_KINDS {
@@ -41,21 +41,21 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_kind_replace_what_was_known_of_it_alone() {
-        let mut heard = Heard::default();
-        heard.note(of("services", 7));
-        heard.note(of("nodes", 8));
-        heard.note(of("services", 9));
-        let newest: Vec<_> = heard.watermark.kinds.iter().map(|k| k.newest).collect();
+    fn an_update_of_a_kind_replaces_only_that_kind() {
+        let mut state = ResumeState::default();
+        state.note(of("services", 7));
+        state.note(of("nodes", 8));
+        state.note(of("services", 9));
+        let newest: Vec<_> = state.watermark.kinds.iter().map(|k| k.newest).collect();
         assert_eq!(newest, [9, 8]);
     }
 
     #[test]
-    fn a_controller_that_names_ever_new_kinds_is_not_listened_to_for_ever() {
-        let mut heard = Heard::default();
+    fn the_number_of_kinds_is_limited() {
+        let mut state = ResumeState::default();
         for number in 0..1000 {
-            heard.note(of(&number.to_string(), number));
+            state.note(of(&number.to_string(), number));
         }
-        assert_eq!(heard.watermark.kinds.len(), MOST_KINDS);
+        assert_eq!(state.watermark.kinds.len(), MOST_KINDS);
     }
 }

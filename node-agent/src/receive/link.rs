@@ -1,26 +1,26 @@
-//! How the way to the controller is, for whoever wants to know.
+//! State of the connection to the controller.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// How it is.
+/// The state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
     /// Streams that were opened since the start.
     pub streams: u64,
-    /// Why there is none now; `None` while there is one, and before a first try.
+    /// Why there is no stream; `None` while there is one, and before the first attempt.
     pub trouble: Option<Arc<str>>,
 }
 
 impl Link {
-    /// Whether a controller is there now.
+    /// Whether a controller is connected.
     pub fn is_up(&self) -> bool {
         self.streams > 0 && self.trouble.is_none()
     }
 }
 
-/// Who says so.
+/// Publishes the state.
 pub type LinkSender = watch::Sender<Link>;
 
 pub(super) fn up(link: &LinkSender) {

@@ -1,5 +1,5 @@
-//! The stream from the controller: keeps the plan in the slot current, for as long as the program
-//! runs, whatever happens to controllers.
+//! The stream from the controller: keeps the plan in the slot current until the program ends, and reconnects
+//! after every failure.
 //!
 //! Touches: the network.
 
@@ -26,27 +26,27 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
-use self::heard::Heard;
+use self::heard::ResumeState;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
 pub use link::{Link, LinkSender};
-pub use session::{Cause, Commit, Held, Session, SessionError, Step};
+pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
+use crate::health::Changes;
 use crate::health::Health;
-use crate::metrics::Changes;
 use crate::programmer::Applied;
 use crate::slot::PlanSlot;
 
-/// The first wait before another try; it doubles up to [`LONGEST_BACK_OFF`].
+/// Initial delay before a reconnect; it doubles up to [`LONGEST_BACK_OFF`].
 const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
 
-/// How long a connection may be silent before it is asked whether it lives.
+/// Interval of HTTP/2 keep-alive pings on an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Answers on their way to the controller; one batch is in flight, so few are ever needed.
+/// Capacity of the queue of outgoing messages; one batch is in flight, so few are needed.
 const ANSWERS: usize = 4;
 
 /// Keeps the plan of one node current.
@@ -54,40 +54,40 @@ const ANSWERS: usize = 4;
 pub struct Receiver {
     /// The node's name.
     pub node: Arc<str>,
-    /// The version of the program, as the node's ProxyPlan tells it.
+    /// The version of the program, shown in the node's ProxyPlan.
     pub version: Arc<str>,
-    /// Where controllers are, and how they are talked to.
+    /// Addresses and credentials for the controllers.
     pub controllers: Controllers,
-    /// Where the plan goes.
+    /// Destination of the plan.
     pub slot: Arc<PlanSlot>,
-    /// What was done about it.
+    /// Results of passes.
     pub applied: watch::Receiver<Applied>,
-    /// The addresses of backends that drain.
+    /// Addresses of draining backends.
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
-    /// What is told of health.
+    /// Health of the node.
     pub health: Arc<Health>,
-    /// What is told of the way to the controller.
+    /// Publishes the state of the connection to the controller.
     pub link: LinkSender,
 }
 
 impl Receiver {
-    /// Runs for as long as plans are programmed: connects, follows the stream until it ends, waits, and connects again.
+    /// Runs while the programmer runs: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
         let (mut attempt, mut stream) = (0u32, 0);
-        let mut heard = Heard::default();
+        let mut resume = ResumeState::default();
         loop {
             let before = self.applied.borrow().generation;
             let end = match self.controllers.choose(&self.node, stream) {
-                Ok(controller) => self.follow(&controller, &mut heard).await,
-                Err(error) => Err(StreamError::Nobody(error)),
+                Ok(controller) => self.follow(&controller, &mut resume).await,
+                Err(error) => Err(StreamError::NoController(error)),
             };
-            // One that ended may be about to end for good, and the others serve the same.
+            // Try the next controller: this one may be shutting down, and all serve the same plan.
             stream = stream.wrapping_add(1);
-            // Nobody is there to program what would be received: the program has to end.
+            // The programmer has ended, so the program has to end.
             if matches!(end, Err(StreamError::Ending)) {
                 return;
             }
-            // A stream that brought something was a good one: begin again with short waits.
+            // After a stream that delivered a change, start again with short delays.
             if self.applied.borrow().generation != before {
                 attempt = 0;
             }
@@ -98,19 +98,23 @@ impl Receiver {
             link::down(&self.link, &reason);
             warn!(
                 controllers = %self.controllers, reason, retry_milliseconds = milliseconds,
-                "no controller; what is programmed stays as it is"
+                "no connection to a controller; the programmed state stays"
             );
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn follow(&mut self, controller: &Access, heard: &mut Heard) -> Result<(), StreamError> {
+    async fn follow(
+        &mut self,
+        controller: &Access,
+        resume: &mut ResumeState,
+    ) -> Result<(), StreamError> {
         let channel = controller.connect().await?;
         let mut client =
             PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(ANSWERS);
         let mut session = Session::new(self.node.clone());
-        let held = self.slot.held(&heard.watermark);
+        let held = self.slot.held(&resume.watermark);
         let hello = session.hello(&self.version, held.as_ref());
         send(&answers, hello).await?;
         let mut incoming = client
@@ -119,9 +123,9 @@ impl Receiver {
             .into_inner();
         info!(%controller, "connected");
         link::up(&self.link);
-        // This controller has heard nothing yet.
+        // This controller has not received a status yet.
         self.draining.mark_changed();
-        let mut told = Told {
+        let mut reporter = StatusReporter {
             applied: self.applied.clone(),
             drift: Drift::default(),
             hash: PlanHash::default(),
@@ -131,8 +135,8 @@ impl Receiver {
         loop {
             let message = tokio::select! {
                 message = incoming.message() => message?,
-                // With room for it, so that both sides never wait for each other.
-                done = tell(&answers, &mut self.draining, &mut told) => {
+                // It reserves queue space first, so that the two sides never wait for each other.
+                done = report(&answers, &mut self.draining, &mut reporter) => {
                     done?;
                     continue;
                 }
@@ -144,20 +148,22 @@ impl Receiver {
                 Step::More => {}
                 Step::Gone(addresses) => self.slot.set_gone(addresses),
                 Step::Commit(commit) => {
-                    let ack = self.commit(*commit, &session, heard, &mut told).await?;
+                    let ack = self
+                        .commit(*commit, &session, resume, &mut reporter)
+                        .await?;
                     send(&answers, ack).await?;
                 }
             }
         }
     }
 
-    /// Lets a batch take effect, and answers it once it has.
+    /// Commits a batch, and returns the acknowledgement after it was applied.
     async fn commit(
         &mut self,
         commit: Commit,
         session: &Session,
-        heard: &mut Heard,
-        told: &mut Told,
+        resume: &mut ResumeState,
+        reporter: &mut StatusReporter,
     ) -> Result<wire::AgentMessage, StreamError> {
         let Commit {
             batch,
@@ -170,20 +176,20 @@ impl Receiver {
         let changes = Changes::of(&staged).since(triggered);
         match self.slot.commit_traced(staged, expected, trace) {
             Ok(generation) => {
-                heard.note(watermark);
+                resume.note(watermark);
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
-                told.hash = applied.hash;
+                reporter.hash = applied.hash;
                 Ok(session.ack(batch, expected, &applied, whole))
             }
             Err(mismatch) => {
-                warn!(%mismatch, "asking for the whole plan");
+                warn!(%mismatch, "the batch does not match the announced hash; requesting the complete plan");
                 Ok(session.refuse(batch, mismatch.found))
             }
         }
     }
 
-    /// What was done about this generation of the plan, or a later one.
+    /// Waits for the result of the pass with this generation of the plan or a later one.
     async fn applied(&mut self, generation: u64) -> Result<Applied, StreamError> {
         let reached = |applied: &Applied| applied.generation >= generation;
         let applied = self
@@ -195,35 +201,36 @@ impl Receiver {
     }
 }
 
-/// What else is told of the node.
-struct Told {
+/// Sources and last reported values of the node's status.
+struct StatusReporter {
     applied: watch::Receiver<Applied>,
-    /// What was told of drift.
+    /// The last reported drift.
     drift: Drift,
-    /// What was told to be in force. An answer tells it too; what failed then comes into force later.
+    /// The last reported hash of the applied plan. Acknowledgements report it too, but after a failure it changes
+    /// later.
     hash: PlanHash,
-    /// What cannot be listened on.
+    /// Addresses on which the agent cannot listen.
     closed: watch::Receiver<BTreeSet<String>>,
-    /// Which kernel settings cannot be written.
+    /// Kernel settings that cannot be written.
     unwritten: watch::Receiver<BTreeSet<String>>,
 }
 
-/// Waits until there is something to tell of this node, and tells it.
-async fn tell(
+/// Waits for a change of the node's status, and reports it.
+async fn report(
     answers: &mpsc::Sender<wire::AgentMessage>,
     draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
-    told: &mut Told,
+    reporter: &mut StatusReporter,
 ) -> Result<(), StreamError> {
-    let Told {
+    let StatusReporter {
         applied,
         drift,
         hash,
         closed,
         unwritten,
-    } = told;
-    // The room first: this may be given up at each wait, and what changed is then still to be told.
+    } = reporter;
+    // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
-    let news = tokio::select! {
+    let changed = tokio::select! {
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
         changed = unwritten.changed() => changed.map(|()| None),
@@ -231,8 +238,8 @@ async fn tell(
             applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
         }
     };
-    if let Some(news) = news.map_err(|_| StreamError::Ending)? {
-        (*drift, *hash) = news;
+    if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {
+        (*drift, *hash) = applied;
     }
     let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
     let unwritten = unwritten.borrow_and_update();
@@ -252,13 +259,13 @@ async fn send(
     answers.send(message).await.map_err(|_| StreamError::Closed)
 }
 
-/// Doubles with each attempt, and differs between nodes, so that agents of a controller that
-/// comes back do not all arrive at once.
+/// The delay before a reconnect. It doubles with each attempt and differs between nodes, so that agents do not all
+/// reconnect at once to a controller that comes back.
 fn back_off(node: &str, attempt: u32) -> Duration {
     let longest = FIRST_BACK_OFF
         .saturating_mul(1 << attempt.min(16))
         .min(LONGEST_BACK_OFF);
-    // Between a half and the whole, by a number that only depends on the node and the attempt.
+    // Between half of the delay and all of it, by a number that depends only on the node and the attempt.
     let spread = node.bytes().fold(u64::from(attempt), |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(byte.into())
     });
@@ -266,16 +273,16 @@ fn back_off(node: &str, attempt: u32) -> Duration {
     longest / 2 + (longest / 1024) * share
 }
 
-/// An error with everything behind it: the library's own words stop at "transport error".
+/// The messages of an error and all its sources: the library's own message is only "transport error".
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let words = error.to_string();
-        // Wrappers often repeat what they wrap.
-        if !text.ends_with(&words) {
+        let message = error.to_string();
+        // Wrappers often repeat the message of their source.
+        if !text.ends_with(&message) {
             text.push_str(": ");
-            text.push_str(&words);
+            text.push_str(&message);
         }
         cause = error.source();
     }
@@ -285,7 +292,7 @@ fn causes(error: &dyn std::error::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
     #[error(transparent)]
-    Nobody(ControllersError),
+    NoController(ControllersError),
     #[error(transparent)]
     Access(#[from] AccessError),
     #[error("{}", .0.message())]
@@ -303,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_up_to_a_limit_and_differ_between_nodes() {
+    fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
         let waits: Vec<_> = (0..12).map(|attempt| back_off("node-a", attempt)).collect();
         for (attempt, wait) in waits.iter().enumerate() {
             let whole = FIRST_BACK_OFF

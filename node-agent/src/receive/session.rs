@@ -1,4 +1,4 @@
-//! One stream as a state machine without I/O: messages in, staged changes and answers out.
+//! State machine of one stream, without I/O: it converts messages to staged changes and replies.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use portolan_plan::{BucketHashes, EntryKey, PlanHash, StagedChanges};
+use portolan_plan::{EntryKey, PlanHash, StagedChanges};
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
@@ -18,14 +18,15 @@ use thiserror::Error;
 use tracing::warn;
 
 use crate::programmer::Applied;
+use crate::slot::Held;
 
-/// How many unreadable entries are named.
-pub(super) const UNDECODABLE_TOLD: usize = 8;
+/// Maximum number of undecodable entries in an acknowledgement.
+pub(super) const MAX_UNDECODABLE: usize = 8;
 
-/// How many ports that cannot be listened on are named.
-const MOST_TOLD: usize = 8;
+/// Maximum number of messages per list in a status.
+const MAX_MESSAGES: usize = 8;
 
-/// Entries that one batch may touch; more is no plan but an attack on memory.
+/// Maximum number of changes per batch; the limit protects memory.
 const MOST_CHANGES: usize = 4_000_000;
 
 /// The agent's side of a stream.
@@ -44,12 +45,12 @@ struct OpenBatch {
     cause: Cause,
 }
 
-/// What a batch came from.
+/// The cause of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cause {
-    /// The trace that it belongs to, where somebody wants to know what takes how long.
+    /// Its trace, if the change is traced.
     pub trace: Option<TraceContext>,
-    /// When what it is about happened, since 1970.
+    /// The trigger times of its changes, since 1970.
     pub triggered: Vec<Duration>,
 }
 
@@ -63,71 +64,60 @@ impl Cause {
     }
 }
 
-/// The plan that an agent holds when it connects.
-#[derive(Debug)]
-pub struct Held {
-    /// The hash of what was received.
-    pub hash: PlanHash,
-    /// The same, bucket by bucket.
-    pub buckets: BucketHashes,
-    /// What controllers told of the objects that it was made from.
-    pub watermark: wire::Watermark,
-}
-
-/// What a message asks for.
+/// The action that a message requires.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// Nothing yet.
     More,
     /// A batch is complete.
     Commit(Box<Commit>),
-    /// Of what drains here, these addresses have no endpoint any more.
+    /// These draining addresses no longer have an endpoint.
     Gone(BTreeSet<IpAddr>),
 }
 
-/// A batch that is complete.
+/// A complete batch.
 #[derive(Debug, PartialEq)]
 pub struct Commit {
     /// Its number.
     pub batch: u64,
-    /// What it changes.
+    /// Its changes.
     pub staged: StagedChanges,
-    /// The hash of the plan it leads to.
+    /// The announced hash of the resulting plan.
     pub expected: PlanHash,
-    /// What is new of the objects that it was made from.
+    /// The changed part of the watermark.
     pub watermark: wire::Watermark,
-    /// What it came from.
+    /// Its cause.
     pub cause: Cause,
 }
 
-/// A controller that does not keep to the protocol.
+/// A violation of the protocol by the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SessionError {
     /// Items or a commit without a batch.
     #[error("the controller sent {what} outside a batch")]
     NoBatch {
-        /// What it sent.
+        /// The message.
         what: &'static str,
     },
-    /// A commit of another batch than the one that is open.
+    /// A commit of another batch than the open one.
     #[error("the controller committed batch {committed} while batch {open} was open")]
     WrongBatch {
-        /// The batch it committed.
+        /// The committed batch.
         committed: u64,
-        /// The batch it began.
+        /// The open batch.
         open: u64,
     },
     /// A hash that is not 16 bytes.
     #[error("the controller sent a plan hash of {length} bytes; a newer controller?")]
     Hash {
-        /// How many bytes it has.
+        /// Its length in bytes.
         length: usize,
     },
-    /// Addresses that cannot be read.
+    /// Addresses that cannot be decoded.
     #[error("the controller sent {0}; a newer controller?")]
     Gone(#[from] DecodeError),
-    /// Bytes in a batch that are no item.
-    #[error("the controller sent an item that cannot be read: {0}; a newer controller?")]
+    /// Bytes in a batch that are not an item.
+    #[error("the controller sent an item that cannot be decoded: {0}; a newer controller?")]
     Item(#[source] DecodeError),
     /// More changes than a plan can have entries.
     #[error("batch {batch} has more than {MOST_CHANGES} changes")]
@@ -135,7 +125,7 @@ pub enum SessionError {
         /// The batch.
         batch: u64,
     },
-    /// A message without content, or of a kind that is not known here.
+    /// A message without content or of an unknown kind.
     #[error("the controller sent a message of an unknown kind; a newer controller?")]
     Unknown,
 }
@@ -150,8 +140,7 @@ impl Session {
         }
     }
 
-    /// The first message of a program of this `version`, with the plan that is held already and what was told of the
-    /// objects that it was made from.
+    /// The first message to the controller: the agent's `version`, and the plan that it already holds.
     pub fn hello(&self, version: &str, held: Option<&Held>) -> wire::AgentMessage {
         answer(Answer::Hello(wire::Hello {
             node: self.node.to_string(),
@@ -163,10 +152,10 @@ impl Session {
         }))
     }
 
-    /// Takes one message. `held` tells of the lists that the plan in force has.
+    /// Processes one message. `held` returns lists of the current plan.
     ///
     /// # Errors
-    /// [`SessionError`] when it does not belong here; the stream is to be given up.
+    /// [`SessionError`] if the message violates the protocol; the caller has to close the stream.
     pub fn take(
         &mut self,
         message: wire::PlanMessage,
@@ -197,8 +186,8 @@ impl Session {
         }
     }
 
-    /// What is particular to the node: addresses that drain, drift, ports that cannot be listened on, kernel
-    /// settings that cannot be written, and what is in force.
+    /// The status of the node: draining addresses, drift, ports on which the agent cannot listen, kernel settings
+    /// that cannot be written, and the hash of the applied plan.
     pub fn status(
         draining: &BTreeSet<IpAddr>,
         drift: &Drift,
@@ -214,13 +203,13 @@ impl Session {
         answer(Answer::Status(wire::Status {
             draining: draining::write(draining),
             drift: drift.iter().map(of_kind).collect(),
-            closed_ports: closed.iter().take(MOST_TOLD).cloned().collect(),
-            unwritten_settings: unwritten.iter().take(MOST_TOLD).cloned().collect(),
+            closed_ports: closed.iter().take(MAX_MESSAGES).cloned().collect(),
+            unwritten_settings: unwritten.iter().take(MAX_MESSAGES).cloned().collect(),
             applied_hash: applied.to_bytes().to_vec(),
         }))
     }
 
-    /// A batch that was begun before and not committed never happened.
+    /// Begins a batch; an open batch is discarded.
     fn begin(&mut self, begin: wire::Begin) {
         let cause = Cause::of(&begin);
         let staged = if begin.snapshot {
@@ -277,8 +266,8 @@ impl Session {
                 continue;
             };
             if let Some(problem) = problem {
-                warn!(entry = %change.key(), %problem, "kept what was there before");
-                if self.undecodable.len() < UNDECODABLE_TOLD {
+                warn!(entry = %change.key(), %problem, "an entry cannot be decoded; keeping its previous value");
+                if self.undecodable.len() < MAX_UNDECODABLE {
                     self.undecodable.push(change.key().to_string());
                 }
             }
@@ -290,14 +279,13 @@ impl Session {
         Ok(())
     }
 
-    /// How many entries of the batch that is open are remembered as unreadable.
+    /// The number of recorded undecodable entries of the open batch.
     #[cfg(test)]
     pub(super) fn undecodable(&self) -> usize {
         self.undecodable.len()
     }
 
-    /// The answer to a batch that took effect; with what took the time since it was whole, if that is
-    /// given.
+    /// The acknowledgement of an applied batch, with timing if the time of its completion (`whole`) is given.
     pub fn ack(
         &self,
         batch: u64,
@@ -319,7 +307,7 @@ impl Session {
         }))
     }
 
-    /// The answer to a batch that did not lead to the announced plan.
+    /// The negative acknowledgement of a batch that did not lead to the announced hash.
     pub fn refuse(&self, batch: u64, found: PlanHash) -> wire::AgentMessage {
         answer(Answer::Ack(wire::Ack {
             batch,
@@ -331,7 +319,7 @@ impl Session {
     }
 }
 
-/// What took the time since a batch was whole.
+/// The durations since a batch was complete.
 fn timing(whole: Instant, applied: &Applied) -> wire::Timing {
     let began = applied.began.unwrap_or(whole);
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What batches of version 2 come to, message by message.
+//! Tests of sessions, message by message.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -39,14 +39,14 @@ fn whole(begin: wire::Begin, items: Vec<Bytes>) -> wire::PlanMessage {
     }
 }
 
-/// What a batch in one message stages.
+/// The staged changes of a batch in one message.
 fn staged(begin: wire::Begin, items: Vec<Bytes>, held: Option<&HeldList>) -> StagedChanges {
     let mut session = Session::new("node-a".into());
     let step = session
         .take(whole(begin, items), |_| held.cloned())
         .unwrap();
     let Step::Commit(commit) = step else {
-        panic!("{step:?} is no whole batch");
+        panic!("{step:?} is not a complete batch");
     };
     let Commit {
         staged, expected, ..
@@ -63,7 +63,7 @@ fn delta() -> wire::Begin {
 }
 
 #[test]
-fn a_patch_is_of_the_list_that_is_held_and_of_no_other() {
+fn a_patch_applies_only_to_the_list_that_it_is_based_on() {
     let (from, to) = (list(5), list(6));
     let items = || vec![item::patch(&key(), hash(&from), &from, &to)];
     let mut expected = StagedChanges::delta();
@@ -74,14 +74,14 @@ fn a_patch_is_of_the_list_that_is_held_and_of_no_other() {
     });
     let held = Some((hash(&from), from.clone()));
     assert_eq!(staged(delta(), items(), held.as_ref()), expected);
-    // The hash of the plan then tells, and all of it is sent.
+    // The hash of the plan then does not match, and the complete plan is sent.
     let other = Some((hash(&to), to.clone()));
     assert!(staged(delta(), items(), other.as_ref()).is_empty());
     assert!(staged(delta(), items(), None).is_empty());
 }
 
 #[test]
-fn what_a_batch_came_from_is_read_and_nonsense_counts_as_nothing() {
+fn the_cause_of_a_batch_is_decoded_and_invalid_values_are_ignored() {
     let cause = |trace: Vec<u8>, triggered_microseconds: Vec<u64>| {
         let begin = wire::Begin {
             trace,
@@ -91,30 +91,30 @@ fn what_a_batch_came_from_is_read_and_nonsense_counts_as_nothing() {
         let mut session = Session::new("node-a".into());
         match session.take(whole(begin, Vec::new()), |_| None).unwrap() {
             Step::Commit(commit) => commit.cause,
-            other => panic!("{other:?} is no whole batch"),
+            other => panic!("{other:?} is not a complete batch"),
         }
     };
     let context = TraceContext {
         trace: [7; 16],
         span: [8; 8],
     };
-    let told = cause(context.to_bytes(), vec![1_500_000, u64::MAX]);
-    assert_eq!(told.trace, Some(context));
+    let decoded = cause(context.to_bytes(), vec![1_500_000, u64::MAX]);
+    assert_eq!(decoded.trace, Some(context));
     let first = Duration::from_millis(1500);
-    assert_eq!(told.triggered, [first, Duration::from_micros(u64::MAX)]);
-    let nonsense = cause(vec![7; 23], vec![1; TRIGGERS_TOLD + 5]);
-    assert_eq!(nonsense.trace, None);
-    assert_eq!(nonsense.triggered.len(), TRIGGERS_TOLD);
+    assert_eq!(decoded.triggered, [first, Duration::from_micros(u64::MAX)]);
+    let invalid = cause(vec![7; 23], vec![1; TRIGGERS_TOLD + 5]);
+    assert_eq!(invalid.trace, None);
+    assert_eq!(invalid.triggered.len(), TRIGGERS_TOLD);
 }
 
 #[test]
-fn only_who_asks_is_told_what_took_the_time() {
+fn an_acknowledgement_has_a_timing_only_if_requested() {
     let session = Session::new("node-a".into());
     let timing = |whole, applied: &Applied| {
         let message = session.ack(1, PlanHash::default(), applied, whole).message;
         match message {
             Some(Answer::Ack(ack)) => ack.timing,
-            other => panic!("{other:?} is no answer"),
+            other => panic!("{other:?} is not an acknowledgement"),
         }
     };
     let whole = Instant::now();
@@ -131,8 +131,8 @@ fn only_who_asks_is_told_what_took_the_time() {
         ..Applied::default()
     };
     assert_eq!(timing(None, &applied), None);
-    let told = timing(Some(whole), &applied).unwrap();
-    assert_eq!(told.waited_microseconds, 1000);
+    let found = timing(Some(whole), &applied).unwrap();
+    assert_eq!(found.waited_microseconds, 1000);
     let expected = wire::Step {
         name: "servers".into(),
         after_microseconds: 2000,
@@ -140,8 +140,8 @@ fn only_who_asks_is_told_what_took_the_time() {
         operations: 4,
         failed: 1,
     };
-    assert_eq!(told.steps, [expected]);
-    // A pass that had begun before, for another reason, waited for nothing.
+    assert_eq!(found.steps, [expected]);
+    // If the pass had already begun for another reason, there was no wait.
     let later = whole + Duration::from_secs(1);
     assert_eq!(
         timing(Some(later), &applied).unwrap().waited_microseconds,
@@ -150,7 +150,7 @@ fn only_who_asks_is_told_what_took_the_time() {
 }
 
 #[test]
-fn buckets_are_replaced_as_the_batch_says() {
+fn a_batch_replaces_its_buckets() {
     let begin = wire::Begin {
         buckets: vec![3, 200],
         ..delta()
@@ -163,12 +163,12 @@ fn buckets_are_replaced_as_the_batch_says() {
 }
 
 #[test]
-fn what_is_no_item_ends_the_stream_with_words() {
+fn an_invalid_item_ends_the_stream_with_an_error() {
     let mut session = Session::new("node-a".into());
     let damaged = whole(delta(), vec![Bytes::from_static(b"\xff")]);
     let error = session.take(damaged, |_| None).unwrap_err().to_string();
     assert!(
-        error.starts_with("the controller sent an item that cannot be read: "),
+        error.starts_with("the controller sent an item that cannot be decoded: "),
         "{error}"
     );
 }

@@ -1,4 +1,4 @@
-//! TLS to a controller, and in words why it is not believed.
+//! TLS to a controller, with messages for the reasons of a failed authentication.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,39 +14,39 @@ use tokio_rustls::TlsConnector;
 
 use super::access::{Io, Tls};
 
-/// What both sides speak over TLS.
+/// The ALPN protocol of both sides.
 const HTTP_2: &[u8] = b"h2";
 
-/// Why a controller is not believed.
+/// Why a controller could not be authenticated.
 #[derive(Debug, Error)]
 pub enum TlsError {
-    /// There is nobody whose word counts.
-    #[error("--controller-ca {}: {reason}; it has to hold the PEM certificates of who signs the controller's", path.display())]
+    /// There is no usable CA certificate.
+    #[error("--controller-ca {}: {reason}; it has to contain the controller's CA as PEM", path.display())]
     Authorities {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// Something else answers than TLS.
+    /// The peer does not use TLS.
     #[error(
-        "what answers there speaks no TLS: is the controller started with --insecure, or another program on its port?"
+        "the peer does not use TLS: does the controller run with --insecure, or another program use its port?"
     )]
     NoTls,
-    /// It hung up.
+    /// The peer closed the connection.
     #[error(
-        "it closed the connection before TLS was spoken: is it a controller, and what does its log say?"
+        "the peer closed the connection before the TLS handshake: is it a controller, and what is in its log?"
     )]
     Closed,
-    /// Its certificate does not do.
+    /// Its certificate is not accepted.
     #[error("the controller's certificate {0}")]
     Certificate(String),
-    /// TLS failed otherwise.
+    /// TLS failed for another reason.
     #[error("TLS with the controller: {0}")]
     Other(String),
 }
 
-/// Speaks TLS on an open connection.
+/// Starts TLS on an open connection.
 pub(super) async fn begin(stream: Box<dyn Io>, tls: &Tls) -> Result<Box<dyn Io>, TlsError> {
     let config = config(tls)?;
     let connector = TlsConnector::from(Arc::new(config));
@@ -54,8 +54,8 @@ pub(super) async fn begin(stream: Box<dyn Io>, tls: &Tls) -> Result<Box<dyn Io>,
     Ok(Box::new(begun.map_err(|error| words(&error, tls))?))
 }
 
-/// Made for each connection: the file may be another by now, and nothing is resumed, so that the
-/// certificate of every connection is looked at.
+/// The configuration for one connection: the file may have been replaced since the last one. Session resumption is
+/// disabled, so that the certificate of every connection is verified.
 fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let wrong = |reason: String| TlsError::Authorities {
         path: tls.ca.clone(),
@@ -69,7 +69,7 @@ fn config(tls: &Tls) -> Result<ClientConfig, TlsError> {
         added.map_err(|error| wrong(error.to_string()))?;
     }
     if authorities.is_empty() {
-        return Err(wrong("it holds no certificate".into()));
+        return Err(wrong("it contains no certificate".into()));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let other = |error: rustls::Error| TlsError::Other(error.to_string());
@@ -99,19 +99,19 @@ fn words(error: &io::Error, tls: &Tls) -> TlsError {
     }
 }
 
-/// What is wrong with a certificate, and what to check.
+/// The problem with a certificate, and what to check.
 fn certificate(error: &CertificateError, tls: &Tls) -> String {
     let clock = |time: Option<UnixTime>| {
         let time = time.map(|time| format!(", {}", at(time)));
         format!(
-            "by this node's clock{}: is the clock right?",
+            "by this node's clock{}: is the clock correct?",
             time.unwrap_or_default()
         )
     };
     match error {
-        CertificateError::Expired => format!("has expired {} if so, renew it", clock(None)),
+        CertificateError::Expired => format!("has expired {} If so, renew it", clock(None)),
         CertificateError::ExpiredContext { time, not_after } => format!(
-            "expired at {} {} if so, renew it",
+            "expired at {} {} If so, renew it",
             at(*not_after),
             clock(Some(*time))
         ),
@@ -122,8 +122,8 @@ fn certificate(error: &CertificateError, tls: &Tls) -> String {
             clock(Some(*time))
         ),
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "is signed by nobody in --controller-ca {}: does the file belong to this cluster, and is it \
-             the present one?",
+            "is not signed by a CA in --controller-ca {}: does the file belong to this cluster, and is it \
+             the current one?",
             tls.ca.display()
         ),
         CertificateError::NotValidForName => format!("is not for {:?}", name(tls)),

@@ -1,5 +1,5 @@
-//! The bytes of a saved plan, without the disk: a line that says what they are, messages each after
-//! its length, and a checksum of everything before it.
+//! File format of a saved plan, without I/O: a header line, length-delimited messages, and a checksum of everything
+//! before it.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,40 +14,40 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 const HEADER: &[u8] = b"portolan plan 1\n";
 const CHECKSUM_BYTES: usize = 8;
 
-/// When and where a plan was in force.
+/// Time and place of a saved plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// The node's name.
     pub node: String,
-    /// The kernel's name for the time since it was started.
+    /// The boot ID of the kernel.
     pub boot: String,
     /// When it was written.
     pub written: SystemTime,
-    /// When a controller last stood behind it, by what was written since.
+    /// When a controller last confirmed it.
     pub confirmed: SystemTime,
 }
 
-/// A plan that cannot be used.
+/// A saved plan that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum FileError {
-    /// The first line is another one.
-    #[error("it is no plan of this version of the agent")]
+    /// The header differs.
+    #[error("it is not a plan of this version of the agent")]
     Version,
-    /// The checksum is wrong: it was cut off, or its disk is failing.
+    /// The checksum is wrong: the file was truncated, or its disk is failing.
     #[error("it is damaged: its checksum is wrong")]
     Checksum,
-    /// It is whole, and cannot be read all the same.
-    #[error("its {what} cannot be read; was it written by another version of the agent?")]
+    /// It is intact, but cannot be decoded.
+    #[error("its {what} cannot be decoded; was it written by another version of the agent?")]
     Unreadable {
         /// The part.
         what: &'static str,
     },
 }
 
-/// Writes a plan, a piece at a time; gives back the hash that its entries lead to.
+/// Writes a plan chunk by chunk. Returns the hash of its entries.
 ///
 /// # Errors
-/// What the writer says.
+/// Those of the writer.
 pub(super) fn write(plan: &NodePlan, origin: &Origin, to: impl Write) -> io::Result<PlanHash> {
     let mut file = Summed {
         to,
@@ -79,8 +79,8 @@ pub(super) fn write(plan: &NodePlan, origin: &Origin, to: impl Write) -> io::Res
     Ok(hash)
 }
 
-/// The entries as bytes, and the hash of all. It is not the one that the controller announced while
-/// an entry is in use that is older than what was received.
+/// The encoded entries and the hash of all. The hash differs from the announced one while an older value is in use
+/// for an undecodable entry.
 fn entries(plan: &NodePlan) -> (impl Iterator<Item = (&EntryKey, Bytes)>, PlanHash) {
     let encoded = || {
         plan.entries()
@@ -92,10 +92,10 @@ fn entries(plan: &NodePlan) -> (impl Iterator<Item = (&EntryKey, Bytes)>, PlanHa
     (encoded(), hash)
 }
 
-/// Reads a plan: where it is from, its entries, and the hash that they lead to.
+/// Reads a plan: its origin, its entries and their hash.
 ///
 /// # Errors
-/// [`FileError`] for anything but a whole plan of this version.
+/// [`FileError`] for anything but an intact plan of this version.
 pub(super) fn read(file: &Bytes) -> Result<(Origin, StagedChanges, PlanHash), FileError> {
     if !file.starts_with(HEADER) {
         return Err(FileError::Version);
@@ -117,7 +117,7 @@ pub(super) fn read(file: &Bytes) -> Result<(Origin, StagedChanges, PlanHash), Fi
         let items = wire::Items::decode_length_delimited(&mut rest)
             .map_err(|_| FileError::Unreadable { what: "entries" })?;
         for item in items.items {
-            // One whose value cannot be read would leave a gap in the plan.
+            // An undecodable value would leave a gap in the plan.
             match item::read(item, |_| None) {
                 Ok(Some((change, None))) => staged.push(change),
                 _ => return Err(FileError::Unreadable { what: "entries" }),
@@ -135,7 +135,7 @@ pub(super) fn read(file: &Bytes) -> Result<(Origin, StagedChanges, PlanHash), Fi
     Ok((origin, staged, hash))
 }
 
-/// A writer that sums up what goes through it.
+/// A writer that computes the checksum of the written bytes.
 struct Summed<W> {
     to: W,
     sum: Xxh3,

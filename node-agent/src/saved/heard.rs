@@ -1,8 +1,8 @@
-//! When a controller last stood behind the plan on disk, as one line of a small file beside it.
+//! The time when a controller last confirmed the saved plan, as one line of a small file beside it.
 //!
-//! A quiet cluster changes no plan for days, and writing a large one again only to say that it is
-//! still good would wear out disks. The line names the plan that it is about and carries a checksum:
-//! whatever is wrong with it, the plan counts as old as it was written.
+//! In a quiet cluster the plan does not change for days, and rewriting a large file only to confirm it would wear out
+//! disks. The line contains the hash of the plan and a checksum. If it is invalid, the age of the plan counts from
+//! when it was written.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,14 +11,14 @@ use xxhash_rust::xxh3::xxh3_64;
 
 const HEADER: &str = "portolan heard 1";
 
-/// The line.
+/// Formats the line.
 pub(super) fn line(plan: PlanHash, now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let text = format!("{HEADER} {plan} {seconds}");
     format!("{text} {:016x}\n", xxh3_64(text.as_bytes()))
 }
 
-/// The time in a line, if it is whole and about this plan.
+/// Parses the time in a line, if it is intact and for this plan.
 pub(super) fn read(line: &str, plan: PlanHash) -> Option<SystemTime> {
     let (text, _) = line.rsplit_once(' ')?;
     let (_, seconds) = text.rsplit_once(' ')?;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_read_whole_and_of_its_plan_or_not_at_all() {
+    fn a_damaged_line_or_one_of_another_plan_is_ignored() {
         let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let plan = PlanHash::default();
         let written = line(plan, now);

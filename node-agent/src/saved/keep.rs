@@ -1,4 +1,4 @@
-//! Writes plans to disk while they change, and that they are still good while they do not.
+//! Writes changed plans to disk, and regularly confirms an unchanged one.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,24 +13,24 @@ use crate::programmer::Applied;
 use crate::receive::Link;
 use crate::slot::PlanSlot;
 
-/// The time between two writes. A plan that is so much older still leads nearly everywhere, and a
-/// disk would suffer from a write for each change of a busy cluster.
+/// Minimum time between two writes. A plan that is this much older is still nearly right, and writing each change of
+/// a busy cluster would wear out disks.
 const PAUSE: Duration = Duration::from_secs(10);
-/// So often in the time for which a plan is good on its own it is confirmed.
+/// Number of confirmations in `disk.maxAge`.
 const CONFIRMATIONS: u32 = 4;
 
-/// Keeps the plan on disk current.
+/// Keeps the saved plan current.
 #[derive(Debug)]
 pub struct Keeper {
     saved: SavedPlan,
     slot: Arc<PlanSlot>,
-    /// Which generation is on disk, and its name there.
+    /// The generation on disk, and its hash there.
     written: Option<(u64, PlanHash)>,
     failing: bool,
 }
 
 impl Keeper {
-    /// Keeps the plans of this slot.
+    /// A keeper for the plans of this slot.
     pub fn new(saved: SavedPlan, slot: Arc<PlanSlot>) -> Self {
         Self {
             saved,
@@ -40,9 +40,8 @@ impl Keeper {
         }
     }
 
-    /// Brings back the plan on disk, writes each one that a controller sent, once the kernel was given
-    /// it, and that it is still good while a controller is there, as `link` says; for as long as there is
-    /// somebody who programs.
+    /// Restores the saved plan at start, then saves each plan from a controller after it was taken by a pass, and
+    /// confirms it while `link` is up. Runs while the programmer runs.
     pub async fn run(&mut self, applied: watch::Receiver<Applied>, link: watch::Receiver<Link>) {
         let (saved, slot) = (self.saved.clone(), self.slot.clone());
         tokio::join!(
@@ -51,7 +50,7 @@ impl Keeper {
         );
     }
 
-    /// The same without what is on disk; `now` tells the time of day.
+    /// As [`Keeper::run`], without restoring the saved plan; `now` returns the wall clock time.
     pub async fn keep(
         &mut self,
         mut applied: watch::Receiver<Applied>,
@@ -72,7 +71,7 @@ impl Keeper {
                 () = until(due) => true,
             };
             let (saved, time) = (self.saved.clone(), now());
-            // Both wait for the disk.
+            // Both do blocking disk I/O.
             let writing = match (self.newer(), self.written) {
                 (Some((generation, plan)), _) => tokio::task::spawn_blocking(move || {
                     saved.write(&plan, time).map(|hash| (generation, hash))
@@ -91,16 +90,16 @@ impl Keeper {
             };
             match writing.await {
                 Ok(result) => self.note(result),
-                Err(error) => warn!(%error, "the plan was not written to disk"),
+                Err(error) => warn!(%error, "could not save the plan"),
             }
             confirmed = Instant::now();
             tokio::time::sleep(PAUSE).await;
-            // What came meanwhile is looked at again.
+            // Check again for changes during the pause.
             applied.mark_changed();
         }
     }
 
-    /// How often the plan on disk is confirmed; `None` before there is one.
+    /// The interval of confirmations; `None` before a plan is saved.
     fn confirmed_every(&self) -> Option<Duration> {
         self.written?;
         let good = |plan: &NodePlan| {
@@ -111,7 +110,7 @@ impl Keeper {
         Some(every.max(PAUSE))
     }
 
-    /// Writes what is not on disk yet: the program is about to end.
+    /// Saves the plan if it is not on disk yet, because the program is about to end.
     pub fn finish(&mut self) {
         if let Some((generation, plan)) = self.newer() {
             let result = self.saved.write(&plan, SystemTime::now());
@@ -129,16 +128,16 @@ impl Keeper {
         let failed = std::mem::replace(&mut self.failing, result.is_err());
         match result {
             Ok(written) => self.written = Some(written),
-            Err(problem) if !failed => tell(&problem),
+            Err(problem) if !failed => log_failure(&problem),
             Err(_) => {}
         }
         if failed && !self.failing {
-            info!("the plan is on disk again");
+            info!("saving the plan works again");
         }
     }
 }
 
-/// Waits, for ever if there is no time.
+/// Waits until this time; forever without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
@@ -146,11 +145,11 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Once, however often it fails.
-fn tell(problem: &SavedError) {
+/// Logs the first of several failures.
+fn log_failure(problem: &SavedError) {
     warn!(
         %problem,
-        "the plan is not on disk: after a reboot this node would serve nothing new before a controller \
-         comes"
+        "could not save the plan: after a reboot this node would serve an old plan or none until it reaches \
+         a controller"
     );
 }

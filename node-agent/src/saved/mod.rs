@@ -1,7 +1,7 @@
-//! The last good plan on this node's disk, so that it can be served when no controller can be reached:
-//! after a restart of the agent, and after one of the node.
+//! The last plan on this node's disk. It is served while no controller is reachable after a restart of the agent or
+//! of the node.
 //!
-//! Touches: one file and a small one beside it, and the kernel's name for the time since it was started.
+//! Touches: one file and a small one beside it, and the kernel's boot ID.
 
 mod file;
 mod heard;
@@ -20,10 +20,10 @@ pub use keep::Keeper;
 pub use resume::{Resume, bring_back};
 
 const FILE: &str = "plan";
-/// Where Linux has a name for the time since it was started.
+/// The boot ID, which changes with each start of the kernel.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The file of the last good plan.
+/// The file of the last plan.
 #[derive(Debug, Clone)]
 pub struct SavedPlan {
     path: PathBuf,
@@ -31,41 +31,41 @@ pub struct SavedPlan {
     boot: String,
 }
 
-/// The plan on disk cannot be used, or not be written.
+/// The saved plan cannot be used or written.
 #[derive(Debug, Error)]
 pub enum SavedError {
     /// The file cannot be read or written.
-    #[error("{path}: {error}; is the state directory there, writable, and not full?")]
+    #[error("{path}: {error}; does the state directory exist, and is it writable and not full?")]
     Io {
         /// The file.
         path: String,
-        /// What happened.
+        /// The error.
         error: io::Error,
     },
-    /// The file is not what this program wrote.
-    #[error("{path}: {error}; it is not used, and replaced by the next plan of a controller")]
+    /// The file was not written by this program, or is damaged.
+    #[error("{path}: {error}; ignoring it until the next plan from a controller replaces it")]
     File {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The problem.
         error: FileError,
     },
-    /// The entries are not those that were written.
-    #[error("{path}: {error}; it is not used, and replaced by the next plan of a controller")]
+    /// The entries do not match the hash.
+    #[error("{path}: {error}; ignoring it until the next plan from a controller replaces it")]
     Hash {
         /// The file.
         path: String,
-        /// What they lead to.
+        /// The two hashes.
         error: HashMismatch,
     },
-    /// It came here with a copied disk.
-    #[error("{path}: it is the plan of node {found:?}, and this is {node:?}; it is not used")]
+    /// It belongs to another node, as on a copied disk.
+    #[error("{path}: it is the plan of node {found:?}, but this node is {node:?}; ignoring it")]
     OtherNode {
         /// The file.
         path: String,
-        /// Whose it is.
+        /// The node of the plan.
         found: String,
-        /// Who we are.
+        /// This node.
         node: String,
     },
 }
@@ -81,10 +81,10 @@ impl SavedPlan {
         }
     }
 
-    /// Reads it: the plan, and where it is from; `None` when there is none.
+    /// Reads the plan and its origin; `None` if there is none.
     ///
     /// # Errors
-    /// [`SavedError`] when it is there and cannot be used.
+    /// [`SavedError`] if it exists and cannot be used.
     pub fn read(&self) -> Result<Option<(NodePlan, Origin)>, SavedError> {
         let found = self.read_of_any_node()?;
         match found {
@@ -97,10 +97,10 @@ impl SavedPlan {
         }
     }
 
-    /// Reads it, whichever node it is of.
+    /// Reads the plan, even if it is of another node.
     ///
     /// # Errors
-    /// [`SavedError`] when it is there and cannot be read.
+    /// [`SavedError`] if it exists and cannot be read.
     pub fn read_of_any_node(&self) -> Result<Option<(NodePlan, Origin)>, SavedError> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
@@ -117,17 +117,17 @@ impl SavedPlan {
             let path = path();
             SavedError::Hash { path, error }
         })?;
-        // Without it, and if it is about another plan, the plan is as old as it was written.
-        let heard = std::fs::read_to_string(self.heard()).unwrap_or_default();
-        origin.confirmed = heard::read(&heard, hash).unwrap_or(origin.written);
+        // Without a confirmation of this plan, its age counts from when it was written.
+        let confirmation = std::fs::read_to_string(self.confirmation_path()).unwrap_or_default();
+        origin.confirmed = heard::read(&confirmation, hash).unwrap_or(origin.written);
         Ok(Some((plan, origin)))
     }
 
-    /// Writes a plan as the last good one, safely: the one before stays whole until this one is. Gives
-    /// back the name under which it can be confirmed.
+    /// Writes the plan atomically: the previous file stays until the new one is complete. Returns the hash for
+    /// [`SavedPlan::confirm`].
     ///
     /// # Errors
-    /// [`SavedError::Io`] when the file cannot be written.
+    /// [`SavedError::Io`] if the file cannot be written.
     pub fn write(&self, plan: &NodePlan, now: SystemTime) -> Result<PlanHash, SavedError> {
         let origin = Origin {
             node: self.node.clone(),
@@ -143,16 +143,18 @@ impl SavedPlan {
         Ok(hash)
     }
 
-    /// Notes that a controller stands behind the plan that was written under this name.
+    /// Records that a controller confirms the written plan with this hash.
     ///
     /// # Errors
-    /// [`SavedError::Io`] when it cannot be written.
+    /// [`SavedError::Io`] if the record cannot be written.
     pub fn confirm(&self, plan: PlanHash, now: SystemTime) -> Result<(), SavedError> {
         let line = heard::line(plan, now);
-        self.replace(&self.heard(), |to| to.write_all(line.as_bytes()))
+        self.replace(&self.confirmation_path(), |to| {
+            to.write_all(line.as_bytes())
+        })
     }
 
-    fn heard(&self) -> PathBuf {
+    fn confirmation_path(&self) -> PathBuf {
         self.path.with_extension("heard")
     }
 
@@ -169,23 +171,23 @@ impl SavedPlan {
             std::fs::rename(&fresh, path)
         };
         replace().map_err(|error| {
-            // What was written of it takes space that may be short.
+            // Remove the partial file: the disk may be full.
             drop(std::fs::remove_file(&fresh));
             self.io(error)
         })
     }
 
-    /// Whether it was written since the kernel was started: then what it led to is still in force.
+    /// Whether the plan was written since the last boot: then the kernel still holds its state.
     pub fn is_of_this_boot(&self, origin: &Origin) -> bool {
         !self.boot.is_empty() && origin.boot == self.boot
     }
 
-    /// Removes it.
+    /// Removes the saved plan.
     ///
     /// # Errors
-    /// [`SavedError::Io`] when the file is there and cannot be removed.
+    /// [`SavedError::Io`] if the file exists and cannot be removed.
     pub fn remove(&self) -> Result<(), SavedError> {
-        for path in [self.heard(), self.path.clone()] {
+        for path in [self.confirmation_path(), self.path.clone()] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.io(error)),
                 _ => {}

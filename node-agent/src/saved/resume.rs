@@ -1,4 +1,4 @@
-//! What a saved plan is used for before a controller was reached.
+//! Use of the saved plan until a controller is reached.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,22 +9,22 @@ use tracing::{info, warn};
 use super::{Origin, SavedPlan};
 use crate::slot::{PlanSlot, Source};
 
-/// What is served of a saved plan.
+/// The part of a saved plan to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resume {
-    /// All of it.
+    /// The complete plan.
     Whole,
-    /// What the cluster needs to come up; the rest if no controller has spoken for so long.
+    /// The Services that the cluster needs to start, and the rest if no controller is reached in time.
     BootCritical {
-        /// So long.
+        /// Time until the rest is served.
         rest_after: Duration,
     },
 }
 
 impl Resume {
-    /// Decides by when a controller last stood behind it. Since the kernel was started it holds what the plan says, so the plan is as good as
-    /// that. After a reboot pods may have other addresses, the more so the longer it is ago; a clock
-    /// that says it was in the future tells nothing.
+    /// Decides by the time when a controller last confirmed the plan. A plan of this boot is served completely,
+    /// because the kernel already holds its state. After a reboot pods may have other addresses, which is more likely
+    /// the older the plan is. A time in the future is ignored, because the clock is wrong.
     pub fn decide(
         settings: &DiskSettings,
         of_this_boot: bool,
@@ -41,9 +41,8 @@ impl Resume {
     }
 }
 
-/// Puts the saved plan into the slot, as far as it is to be used, and waits until all of it is, if a
-/// controller does not come first. Whatever is wrong with it is logged, and the agent waits for a
-/// controller as if there were none.
+/// Sets the usable part of the saved plan in the slot, and the complete plan after the grace period unless a
+/// controller is reached first. A plan that cannot be used is logged and ignored.
 pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime) {
     let Some((plan, origin)) = read(saved) else {
         return;
@@ -57,7 +56,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
     let services = plan.heads().count();
     match Resume::decide(&node.settings.disk, of_this_boot, origin.confirmed, now) {
         Resume::Whole => {
-            info!(services, seconds, of_this_boot, "serving the plan on disk");
+            info!(services, seconds, of_this_boot, "serving the saved plan");
             slot.bring_back(plan, Source::Disk);
         }
         Resume::BootCritical { rest_after } => {
@@ -67,11 +66,11 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
                 services,
                 serving,
                 seconds,
-                "the plan on disk is old: serving boot-critical Services, and the others if no \
-                 controller comes"
+                "the saved plan is old: serving only boot-critical Services, and the others later if no \
+                 controller is reached"
             );
             slot.bring_back(plan.part(&critical), Source::BootCritical);
-            // Not kept meanwhile: most of the time a controller comes.
+            // Free its memory and read it again if needed: usually a controller is reached first.
             drop(plan);
             tokio::time::sleep(rest_after).await;
             if slot.is_live() {
@@ -80,7 +79,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
             if let Some((plan, _)) = read(saved) {
                 warn!(
                     services,
-                    "no controller came: serving all of the plan on disk"
+                    "no controller was reached: serving the complete saved plan"
                 );
                 slot.bring_back(plan, Source::Disk);
             }
@@ -90,7 +89,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
 
 fn read(saved: &SavedPlan) -> Option<(NodePlan, Origin)> {
     saved.read().unwrap_or_else(|problem| {
-        warn!(%problem, "waiting for a controller");
+        warn!(%problem, "cannot use the saved plan; waiting for a controller");
         None
     })
 }
@@ -107,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_of_this_boot_or_a_young_one_is_served_whole() {
+    fn a_plan_of_this_boot_or_a_recent_one_is_served_completely() {
         let settings = DiskSettings::default();
         let written = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let rest = Resume::BootCritical {
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(
             Resume::decide(&settings, false, written, before),
             rest,
-            "a clock that was set back does not make a plan young"
+            "a clock that was set back does not make a plan recent"
         );
         assert_eq!(
             Resume::decide(&settings, true, written, before),

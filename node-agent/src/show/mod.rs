@@ -1,5 +1,4 @@
-//! What the kernel holds, beside what the last plan wants, for whoever has to understand a node.
-//! Pure: the kernel was looked at before.
+//! Compares the kernel state with the last plan for `show`. Pure: the caller reads the kernel.
 
 mod table;
 
@@ -14,47 +13,47 @@ use portolan_reconcile::{
 };
 use serde::Serialize;
 
-use crate::drains::ToldDrain;
+use crate::drains::ListedDrain;
 use crate::owners::{Owned, owned};
 use crate::saved::Origin;
 
-pub use table::{NOTHING, NOTHING_OF_IT, Style, render};
+pub use table::{NO_SUCH_SERVICE, NOTHING, Style, render};
 
-/// The last plan on this node's disk, and where it is from.
+/// The saved plan and its origin.
 pub type LastPlan<'a> = Option<(&'a NodePlan, &'a Origin)>;
 
-/// What was found on a node.
+/// The input: everything that was read on a node.
 #[derive(Debug)]
 pub struct Found<'a> {
-    /// What the kernel holds.
+    /// The kernel state.
     pub observed: &'a Observed,
-    /// How many connections its real servers have.
+    /// The number of connections of each real server.
     pub connections: &'a Connections,
-    /// The virtual servers on record as ours.
+    /// The virtual servers that are recorded as owned.
     pub recorded: &'a BTreeSet<VirtualServerKey>,
     /// The last plan.
     pub plan: LastPlan<'a>,
-    /// What the agent that runs says of what drains, or why it says nothing.
-    pub drains: &'a Result<Vec<ToldDrain>, String>,
-    /// Whether the entries of sets are to be shown.
+    /// The draining real servers that the running agent reports, or why they are unknown.
+    pub drains: &'a Result<Vec<ListedDrain>, String>,
+    /// Whether to show the entries of sets.
     pub entries: bool,
-    /// The Service to show; all, if it is none.
+    /// The Service to show; `None` for all.
     pub service: Option<&'a ServiceId>,
 }
 
-/// A node as it is shown.
+/// The output for a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
-    /// The last plan; `null` if there is none on disk.
+    /// The saved plan; `null` if there is none.
     pub plan: Option<ShownPlan>,
-    /// Virtual servers by Service, then by place; those of others last.
+    /// Virtual servers by Service, then by address; those of other programs last.
     pub virtual_servers: Vec<ShownServer>,
-    /// Our sets.
+    /// The agent's sets.
     pub sets: Vec<ShownSet>,
-    /// Our rules, by family.
+    /// The agent's rules, by family.
     pub rules: Vec<ShownRules>,
-    /// Why nothing is known of deadlines of what drains; `null` if it is.
+    /// Why the deadlines of draining real servers are unknown; `null` if they are known.
     pub drains_problem: Option<String>,
 }
 
@@ -62,17 +61,17 @@ pub struct Shown {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownPlan {
-    /// The node it is of.
+    /// The node that it is for.
     pub node: String,
     /// Its hash, 32 hexadecimal digits.
     pub hash: String,
     /// When it was written, in seconds since 1970.
     pub written: u64,
-    /// How many Services it has.
+    /// Its number of Services.
     pub services: usize,
 }
 
-/// Whose a virtual server is.
+/// Owner of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Owner {
@@ -83,12 +82,12 @@ pub enum Owner {
         namespace: String,
         /// Its name.
         name: String,
-        /// Which of its addresses it is.
+        /// The kind of its address.
         frontend: FrontendKind,
     },
-    /// On record as ours, and in no plan.
+    /// Recorded as owned by the agent, but not in the plan.
     Ours,
-    /// Somebody else's: it is never touched.
+    /// Another program: the agent never modifies it.
     Other,
 }
 
@@ -96,7 +95,7 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownServer {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Its protocol.
     pub protocol: Protocol,
@@ -104,26 +103,26 @@ pub struct ShownServer {
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
-    /// Whether the kernel has it; if not, the plan wants it.
+    /// Whether the kernel has it; if not, it is only in the plan.
     pub present: bool,
     /// Its scheduler.
     pub scheduler: String,
-    /// How long a client stays with its backend; `null` without affinity.
+    /// Timeout of the session affinity in seconds; `null` without affinity.
     pub affinity_seconds: Option<u32>,
     /// Its real servers.
     pub backends: Vec<ShownBackend>,
 }
 
-/// What a real server does.
+/// State of a real server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum State {
-    /// It takes connections.
+    /// It accepts connections.
     Serving,
-    /// It takes no new connections and keeps those that it has.
+    /// It accepts no new connections and keeps existing ones.
     Draining,
-    /// The kernel has it, and the plan wants it otherwise.
+    /// It is in the kernel, but differs from the plan.
     Differs,
-    /// The plan wants it, and the kernel does not have it.
+    /// It is in the plan, but not in the kernel.
     Missing,
 }
 
@@ -135,14 +134,14 @@ pub struct ShownBackend {
     pub address: IpAddr,
     /// Its port.
     pub port: u16,
-    /// Its weight; the plan's if it is missing.
+    /// Its weight in the kernel; that in the plan if it is missing.
     pub weight: u32,
-    /// Its connections, established and ending.
+    /// Number of its connections, established and closing.
     pub connections: u64,
-    /// What it does.
+    /// Its state.
     pub state: State,
-    /// Why it drains, and how long it may; `null` if it does not, or nobody knows.
-    pub drain: Option<ToldDrain>,
+    /// Reason and deadline of its draining; `null` if it does not drain or they are unknown.
+    pub drain: Option<ListedDrain>,
 }
 
 /// A set.
@@ -151,29 +150,29 @@ pub struct ShownBackend {
 pub struct ShownSet {
     /// Its name.
     pub name: String,
-    /// How many entries it has.
+    /// Its number of entries.
     pub entries: usize,
-    /// How many it may have.
+    /// Its maximum number of entries.
     pub max_elements: u32,
-    /// The entries themselves, if they were asked for.
+    /// The entries, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub members: Option<Vec<String>>,
 }
 
-/// The rules of a family.
+/// The agent's rules of a family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShownRules {
     /// The family.
     pub family: Family,
-    /// How many rules of ours are loaded; `null` if they cannot be read.
+    /// The number of the agent's loaded rules; `null` if they cannot be read.
     pub loaded: Option<usize>,
     /// Why they cannot be read.
     pub problem: Option<String>,
 }
 
 impl Shown {
-    /// Puts together what was found.
+    /// Builds the output.
     pub fn of(found: &Found<'_>) -> Self {
         let owners = owners(found.plan, &found.observed.host);
         let wanted = found
@@ -217,7 +216,7 @@ impl ShownServer {
             if **namespace == *service.namespace && **name == *service.name)
     }
 
-    /// What it is listed under: Services first, by name.
+    /// The sort key of its group: Services first, by name.
     fn owner_name(&self) -> (u8, &str, &str) {
         match &self.owner {
             Owner::Service {
@@ -239,7 +238,7 @@ fn shown_plan(plan: &NodePlan, origin: &Origin) -> ShownPlan {
     }
 }
 
-/// Which Service of the plan answers where.
+/// The Services of the plan by their virtual servers.
 fn owners(plan: LastPlan<'_>, host: &HostNetwork) -> BTreeMap<VirtualServerKey, Owner> {
     let owned = plan.map_or_else(Vec::new, |(plan, _)| owned(plan, host));
     let owner = |owned: Owned<'_>| Owner::Service {
@@ -258,7 +257,7 @@ fn show(
     owner: Owner,
     count: &dyn Fn(&RealServerKey) -> Option<u64>,
 ) -> ShownServer {
-    // What no plan knows of is as it should be.
+    // A virtual server outside of the plan has no wanted state to compare with.
     let compared = matches!(owner, Owner::Service { .. });
     let weights = |server: Option<&VirtualServer>| {
         server.map_or_else(RealServers::new, |server| server.real_servers.clone())
@@ -297,8 +296,8 @@ fn show(
     }
 }
 
-/// Tells of what drains what the agent knows.
-fn explain_drains(servers: &mut [ShownServer], drains: &[ToldDrain]) {
+/// Adds the agent's information about draining real servers.
+fn explain_drains(servers: &mut [ShownServer], drains: &[ListedDrain]) {
     let drains: BTreeMap<_, _> = drains.iter().map(|drain| (drain.key(), drain)).collect();
     for server in servers {
         let place = VirtualServerKey {
@@ -337,10 +336,10 @@ fn rules(observed: &Observed) -> Vec<ShownRules> {
     Family::BOTH.into_iter().map(of_family).collect()
 }
 
-/// How long ago something was, in words.
+/// Formats the time since `then`, for example `3 min ago`.
 pub(crate) fn ago(then: SystemTime, now: SystemTime) -> String {
     let Ok(age) = now.duration_since(then) else {
-        return "at a time to come: is the clock right?".into();
+        return "in the future: is the clock correct?".into();
     };
     match age.as_secs() {
         seconds @ 0..=119 => format!("{seconds} s ago"),

@@ -1,27 +1,27 @@
-//! A node for a person: a block for each Service, a line for each backend, at most 100 columns wide
-//! unless an address alone is wider.
+//! Renders a node as text: a block per Service, a line per backend, at most 100 columns wide unless an
+//! address alone is wider.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Owner, Shown, ShownBackend, ShownPlan, ShownServer, State, ago};
 
-/// How it looks.
+/// Style of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     /// Colours, for terminals only.
     pub colour: bool,
-    /// Virtual servers of others, too.
+    /// Include virtual servers of other programs.
     pub all: bool,
-    /// What is said where there is no virtual server to show.
+    /// The line to print if there are no virtual servers to show.
     pub nothing: &'static str,
 }
 
-/// Where all were asked for.
-pub const NOTHING: &str = "\nNo virtual server of ours.";
-/// Where those of one Service were.
-pub const NOTHING_OF_IT: &str =
-    "\nThe plan has no such Service, or it answers nowhere on this node.";
+/// [`Style::nothing`] if all virtual servers were requested.
+pub const NOTHING: &str = "\nThe agent has no virtual servers.";
+/// [`Style::nothing`] if those of one Service were requested.
+pub const NO_SUCH_SERVICE: &str =
+    "\nThe plan has no such Service, or the Service has no address on this node.";
 
 impl Style {
     fn paint(self, code: &str, text: &str) -> String {
@@ -45,7 +45,7 @@ impl Style {
     }
 }
 
-/// The node as text.
+/// Renders the node as text.
 pub fn render(shown: &Shown, style: Style, now: SystemTime) -> String {
     let mut text = String::new();
     head(&mut text, shown, style, now);
@@ -101,7 +101,9 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
         Some(plan) => line(text, &of_plan(plan, style, now)),
         None => line(
             text,
-            &style.yellow("No plan on disk: nothing can be compared, and Services have no names."),
+            &style.yellow(
+                "No saved plan: there is nothing to compare with, and Services are unnamed.",
+            ),
         ),
     }
     let servers = &shown.virtual_servers;
@@ -113,10 +115,13 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
     let ours = servers.iter().filter(is_ours).count();
     let foreign = match (others, style.all) {
         (0, _) => String::new(),
-        (_, true) => format!(", {others} of others"),
-        (_, false) => format!(", {others} of others (--all shows them)"),
+        (_, true) => format!(", {others} of other programs"),
+        (_, false) => format!(", {others} of other programs (--all shows them)"),
     };
-    line(text, &format!("  virtual servers  {ours} of ours{foreign}"));
+    line(
+        text,
+        &format!("  virtual servers  {ours} of the agent{foreign}"),
+    );
     let entries: usize = shown.sets.iter().map(|set| set.entries).sum();
     line(
         text,
@@ -130,16 +135,16 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
         .filter(|backend| backend.state == State::Draining)
         .count();
     if let Some(problem) = shown.drains_problem.as_ref().filter(|_| drains > 0) {
-        let told = style.yellow(&format!("{drains}, deadlines not known: {problem}"));
-        line(text, &format!("  draining         {told}"));
+        let state = style.yellow(&format!("{drains}, deadlines unknown: {problem}"));
+        line(text, &format!("  draining         {state}"));
     }
     for rules in &shown.rules {
-        let told = match (&rules.problem, rules.loaded) {
+        let state = match (&rules.problem, rules.loaded) {
             (Some(problem), _) => style.red(&format!("cannot be read: {problem}")),
             (None, Some(count)) if count > 0 => format!("{count} loaded"),
-            _ => style.yellow("none of ours"),
+            _ => style.yellow("none loaded"),
         };
-        line(text, &format!("  {} rules       {told}", rules.family));
+        line(text, &format!("  {} rules       {state}", rules.family));
     }
 }
 
@@ -168,10 +173,10 @@ fn block(
         } => style.bold(&format!("{namespace}/{name}")),
         Owner::Ours if compared => {
             let left = style.yellow("Left behind");
-            format!("{left}: on record as ours, in no plan")
+            format!("{left}: recorded as the agent's, but not in the plan")
         }
-        Owner::Ours => format!("{}, by the record", style.bold("Ours")),
-        Owner::Other => format!("{}: never touched", style.bold("Of others")),
+        Owner::Ours => format!("{}, according to its record", style.bold("Of the agent")),
+        Owner::Other => format!("{}: never modified", style.bold("Of other programs")),
     };
     line(text, &format!("\n{title}"));
     for server in servers {
@@ -188,8 +193,8 @@ fn lines(text: &mut String, server: &ShownServer, columns: &Columns, style: Styl
         scheduler = columns.scheduler
     );
     if !server.present {
-        let told = style.red("missing: the plan wants it, and the kernel does not have it");
-        line(text, &format!("{start}  {told}"));
+        let state = style.red("missing: in the plan, but not in the kernel");
+        line(text, &format!("{start}  {state}"));
         return;
     }
     if server.backends.is_empty() {
@@ -207,7 +212,7 @@ fn lines(text: &mut String, server: &ShownServer, columns: &Columns, style: Styl
         let state = match backend.state {
             State::Serving => String::new(),
             State::Draining => style.yellow(&draining(backend)),
-            State::Differs => style.red("not as the plan wants it"),
+            State::Differs => style.red("differs from the plan"),
             State::Missing => style.red("missing"),
         };
         line(
@@ -217,7 +222,7 @@ fn lines(text: &mut String, server: &ShownServer, columns: &Columns, style: Styl
     }
 }
 
-/// Why it drains and for how long, as far as anybody knows.
+/// Reason and remaining time of the draining, if the agent reported them.
 fn draining(backend: &ShownBackend) -> String {
     let Some(drain) = &backend.drain else {
         return "draining".into();

@@ -1,4 +1,4 @@
-//! What the slot hands out, and when it rings.
+//! Tests of taking plans and of wake-ups.
 
 use portolan_plan::{Entry, EntryHash, EntryKey};
 
@@ -24,7 +24,7 @@ fn names(plan: &NodePlan) -> Vec<&str> {
 }
 
 #[test]
-fn a_plan_is_committed_while_somebody_still_reads_the_one_before() {
+fn a_plan_can_be_committed_while_the_previous_one_is_being_read() {
     let slot = PlanSlot::default();
     let TakenPlan::Whole(before) = slot.take().what else {
         panic!("a part of what was never taken");
@@ -39,7 +39,7 @@ fn a_plan_is_committed_while_somebody_still_reads_the_one_before() {
 }
 
 #[test]
-fn a_plan_that_has_to_wait_counts_once_its_time_has_come() {
+fn a_paced_plan_wakes_the_thread_after_its_pause() {
     let slot = PlanSlot::default();
     put(&slot, StagedChanges::snapshot(), &["web"]);
     let hour = |_: &NodePlan| Duration::from_secs(3600);
@@ -47,7 +47,7 @@ fn a_plan_that_has_to_wait_counts_once_its_time_has_come() {
     slot.disturb();
     assert_eq!(slot.wait_paced(Duration::MAX, hour), Woken::Disturbed);
     slot.take_disturbance();
-    // A newer one may have to wait for less.
+    // A newer plan may have a shorter pause.
     let asked = std::cell::Cell::new(0);
     let twice = |_: &NodePlan| {
         asked.set(asked.get() + 1);
@@ -57,7 +57,7 @@ fn a_plan_that_has_to_wait_counts_once_its_time_has_come() {
 }
 
 #[test]
-fn what_changed_since_the_plan_was_taken_adds_up() {
+fn changes_since_the_plan_was_taken_accumulate() {
     let slot = PlanSlot::default();
     put(&slot, StagedChanges::snapshot(), &["cart", "web"]);
     assert!(matches!(slot.take_changed().what, TakenPlan::Whole(_)));
@@ -80,7 +80,7 @@ fn what_changed_since_the_plan_was_taken_adds_up() {
 }
 
 #[test]
-fn what_may_be_everything_is_taken_whole() {
+fn a_plan_with_unknown_or_too_many_changes_is_taken_completely() {
     let slot = PlanSlot::default();
     slot.take();
     put(&slot, StagedChanges::snapshot(), &["web"]);

@@ -1,4 +1,4 @@
-//! From counters of virtual servers to those of Services. Pure.
+//! Converts counters of virtual servers to counters of Services. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,26 +8,26 @@ use portolan_reconcile::VirtualServerKey;
 
 use super::Traffic;
 
-/// What is told of Services. Counters only grow, but for a Service that goes, whose counters go with it.
+/// The counters of Services. Counters only grow; those of a removed Service are removed with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct TrafficTotals {
     /// Services with counters of their own.
     pub services: BTreeMap<ServiceId, Traffic>,
-    /// All others together.
+    /// The sum of all other Services.
     pub others: Traffic,
 }
 
-/// Adds up what was carried.
+/// Sums the traffic per Service.
 #[derive(Debug, Default)]
 pub struct Meter {
     most: usize,
-    /// What every virtual server had carried at the look before; `None` before a first one.
+    /// The counters of the virtual servers at the previous read; `None` before the first one.
     last: Option<BTreeMap<VirtualServerKey, Traffic>>,
-    told: Told,
+    totals: TrafficTotals,
 }
 
 impl Meter {
-    /// One that tells of so many Services at most by name.
+    /// A meter with at most this number of Services with counters of their own.
     pub fn new(most: usize) -> Self {
         Self {
             most,
@@ -35,18 +35,17 @@ impl Meter {
         }
     }
 
-    /// The kernel's counters were read; what has no owner is not ours. What was carried before the first
-    /// look is nobody's: an agent before this one may have told it. A Service that has counters of its
-    /// own keeps them for as long as it answers anywhere; places that are free go to those with the most
-    /// new connections.
+    /// Adds the kernel's counters to the totals. Virtual servers without an owner are ignored. Traffic before the
+    /// first read is not counted, because an earlier agent may have reported it. A Service with counters of its own
+    /// keeps them while it has a virtual server; free slots go to the Services with the most new connections.
     pub fn read(
         &mut self,
         seen: Vec<(VirtualServerKey, Traffic)>,
         owners: &BTreeMap<VirtualServerKey, ServiceId>,
-    ) -> Told {
+    ) -> TrafficTotals {
         let seen: BTreeMap<_, _> = seen.into_iter().collect();
         let Some(last) = self.last.replace(seen.clone()) else {
-            return self.told.clone();
+            return self.totals.clone();
         };
         let mut moved: BTreeMap<&ServiceId, Traffic> = BTreeMap::new();
         for (server, traffic) in seen {
@@ -56,25 +55,26 @@ impl Meter {
             }
         }
         let there: BTreeSet<_> = owners.values().collect();
-        let told = &mut self.told;
-        told.services.retain(|service, _| there.contains(service));
+        let totals = &mut self.totals;
+        totals.services.retain(|service, _| there.contains(service));
         let mut moved: Vec<_> = moved.into_iter().collect();
         moved.sort_by_key(|(service, traffic)| (Reverse(traffic.connections), *service));
         for (service, traffic) in moved {
-            let free = told.services.len() < self.most && traffic != Traffic::default();
-            if let Some(own) = told.services.get_mut(service) {
+            let free = totals.services.len() < self.most && traffic != Traffic::default();
+            if let Some(own) = totals.services.get_mut(service) {
                 add(own, &traffic);
             } else if free {
-                told.services.insert(service.clone(), traffic);
+                totals.services.insert(service.clone(), traffic);
             } else {
-                add(&mut told.others, &traffic);
+                add(&mut totals.others, &traffic);
             }
         }
-        told.clone()
+        totals.clone()
     }
 }
 
-/// What came since. A counter that went back is of a virtual server that was made anew.
+/// The difference of two counters. If one decreased, the virtual server was recreated, and the difference is its new
+/// value.
 fn since(before: Traffic, now: Traffic) -> Traffic {
     let less = |of: fn(&Traffic) -> u64| of(&now).checked_sub(of(&before));
     let since = || {
@@ -139,10 +139,11 @@ mod tests {
         }
     }
 
-    /// A meter that has looked at a kernel without virtual servers.
+    /// A meter that has read a kernel without virtual servers.
     fn begun(most: usize) -> Meter {
         let mut meter = Meter::new(most);
-        assert_eq!(meter.read(Vec::new(), &BTreeMap::new()), Told::default());
+        let first = meter.read(Vec::new(), &BTreeMap::new());
+        assert_eq!(first, TrafficTotals::default());
         meter
     }
 
@@ -153,37 +154,38 @@ mod tests {
     }
 
     #[test]
-    fn virtual_servers_of_a_service_are_added_up_and_foreign_ones_are_not_told() {
+    fn virtual_servers_of_a_service_are_summed_and_foreign_ones_are_ignored() {
         let mut meter = begun(5);
         let owners = owners([1, 2]);
         let seen = |counts: [u64; 3]| {
             let servers = [server(1), server(101), server(9)];
             servers.into_iter().zip(counts.map(carried)).collect()
         };
-        let told = meter.read(seen([3, 4, 50]), &owners);
-        assert_eq!(told.services, [(service(1), carried(7))].into());
-        assert_eq!(told.others, Traffic::default());
-        // The second was made anew meanwhile.
-        let told = meter.read(seen([5, 1, 60]), &owners);
-        assert_eq!(told.services, [(service(1), carried(10))].into());
+        let totals = meter.read(seen([3, 4, 50]), &owners);
+        assert_eq!(totals.services, [(service(1), carried(7))].into());
+        assert_eq!(totals.others, Traffic::default());
+        // The second virtual server was recreated meanwhile.
+        let totals = meter.read(seen([5, 1, 60]), &owners);
+        assert_eq!(totals.services, [(service(1), carried(10))].into());
     }
 
     #[test]
-    fn what_was_carried_before_the_first_look_is_nobodys() {
+    fn traffic_before_the_first_read_is_not_counted() {
         let mut meter = Meter::new(5);
         let seen = |count| vec![(server(1), carried(count)), (server(2), carried(count))];
-        // The second has an owner only later.
-        assert_eq!(meter.read(seen(500), &owners([1])), Told::default());
-        let told = meter.read(seen(501), &owners([1, 2]));
+        // The second virtual server gets an owner only later.
+        let first = meter.read(seen(500), &owners([1]));
+        assert_eq!(first, TrafficTotals::default());
+        let totals = meter.read(seen(501), &owners([1, 2]));
         let each = [1, 2].map(|number| (service(number), carried(1)));
-        assert_eq!(told.services, each.into());
+        assert_eq!(totals.services, each.into());
     }
 
     #[test]
-    fn the_busiest_get_the_places_and_keep_them_until_they_go() {
+    fn the_busiest_services_get_the_slots_and_keep_them_until_they_are_removed() {
         let mut meter = begun(2);
         let all = owners(1..=3);
-        let told = meter.read(
+        let totals = meter.read(
             vec![
                 (server(1), carried(1)),
                 (server(2), carried(9)),
@@ -192,49 +194,49 @@ mod tests {
             &all,
         );
         assert_eq!(
-            told.services.keys().cloned().collect::<Vec<_>>(),
+            totals.services.keys().cloned().collect::<Vec<_>>(),
             [service(2), service(3)]
         );
-        assert_eq!(told.others, carried(1));
+        assert_eq!(totals.others, carried(1));
         let busy = vec![(server(1), carried(1000)), (server(3), carried(6))];
-        let told = meter.read(busy.clone(), &all);
-        assert_eq!(told.services[&service(3)], carried(6));
-        assert_eq!(told.others, carried(1000));
-        let told = meter.read(busy, &owners([1, 3]));
+        let totals = meter.read(busy.clone(), &all);
+        assert_eq!(totals.services[&service(3)], carried(6));
+        assert_eq!(totals.others, carried(1000));
+        let totals = meter.read(busy, &owners([1, 3]));
         assert_eq!(
-            told.services.keys().cloned().collect::<Vec<_>>(),
+            totals.services.keys().cloned().collect::<Vec<_>>(),
             [service(3)]
         );
-        let told = meter.read(vec![(server(1), carried(1001))], &owners([1, 3]));
-        assert_eq!(told.services[&service(1)], carried(1));
+        let totals = meter.read(vec![(server(1), carried(1001))], &owners([1, 3]));
+        assert_eq!(totals.services[&service(1)], carried(1));
     }
 
     proptest! {
-        /// Nothing is lost or told twice, whatever the bound; no counter goes back; the bound holds.
+        /// With any limit, no traffic is lost or counted twice, no counter decreases, and the limit holds.
         #[test]
-        fn all_that_is_carried_is_told_once(
+        fn all_traffic_is_counted_once(
             most in 0_usize..4,
             rounds in prop::collection::vec(prop::collection::vec((1_u8..6, 0_u64..50), 0..8), 1..8),
         ) {
             let mut meter = begun(most);
             let owners = owners(1..=5);
             let mut counters: BTreeMap<VirtualServerKey, u64> = BTreeMap::new();
-            let mut before = Told::default();
+            let mut before = TrafficTotals::default();
             for round in rounds {
                 for (number, more) in round {
                     *counters.entry(server(number)).or_default() += more;
                 }
                 let seen = counters.iter().map(|(server, count)| (*server, carried(*count)));
-                let told = meter.read(seen.collect(), &owners);
-                let mut sum = told.others;
-                told.services.values().for_each(|traffic| add(&mut sum, traffic));
+                let totals = meter.read(seen.collect(), &owners);
+                let mut sum = totals.others;
+                totals.services.values().for_each(|traffic| add(&mut sum, traffic));
                 prop_assert_eq!(sum, carried(counters.values().sum()));
-                prop_assert!(told.services.len() <= most);
+                prop_assert!(totals.services.len() <= most);
                 for (service, traffic) in &before.services {
-                    prop_assert!(told.services[service].connections >= traffic.connections);
+                    prop_assert!(totals.services[service].connections >= traffic.connections);
                 }
-                prop_assert!(told.others.connections >= before.others.connections);
-                before = told;
+                prop_assert!(totals.others.connections >= before.others.connections);
+                before = totals;
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What Services have carried, for metrics: counters of virtual servers, which the kernel tells whenever
-//! all of it is looked at, added up for each Service. Optional, and bounded: so many Services have series
-//! of their own, and the rest one together.
+//! Traffic of Services for metrics: the sums of the counters of their virtual servers, which the agent gets with each
+//! complete read of the kernel. Optional and bounded: a limited number of Services have series of their own, and the
+//! rest are summed.
 
 mod meter;
 
 pub use ipvs_rs::Traffic;
-pub use meter::{Meter, Told};
+pub use meter::{Meter, TrafficTotals};

@@ -1,4 +1,4 @@
-//! What the kernel lacks, how it is set, and how full it is.
+//! Problems of kernel modules, settings and table sizes.
 
 use portolan_agent::doctor::Check;
 use portolan_agent::doctor::facts::{Module, RUN_ESTIMATION};
@@ -78,7 +78,7 @@ pub(super) const BROKEN: &[Broken] = &[
             if let Ok(network) = &mut facts.network {
                 network.host.machine.ipv6_off = Some(Ipv6Off::Disabled);
             }
-            // As the agent leaves them then.
+            // The state that the agent leaves in this case.
             let sets = facts.sets.iter_mut().flat_map(|sets| &mut sets.ours);
             for (id, set) in sets.filter(|(id, _)| id.family == Family::Ipv6) {
                 if id.role != SetRole::Pods && id.role != SetRole::Health {

@@ -1,4 +1,4 @@
-//! Nodes that are broken in one way each: a small change of the facts of a healthy one.
+//! Broken nodes: each is a small change of the facts of a healthy one.
 
 mod kernel;
 mod others;
@@ -15,16 +15,16 @@ use portolan_reconcile::{InterfaceKind, Network, SetId, SetRole, VirtualServerKe
 
 use crate::healthy::{address, interface};
 
-/// A way in which a node is broken, and what has to be said about it.
+/// A problem of a node, and the expected finding.
 #[derive(Clone, Copy)]
 pub(crate) struct Broken {
     pub(crate) what: &'static str,
     pub(crate) break_it: fn(&mut Facts),
     pub(crate) level: Level,
     pub(crate) check: Check,
-    /// Words of the remedy.
+    /// A part of the expected remedy.
     pub(crate) remedy: &'static str,
-    /// Whether it takes away what other ways would break.
+    /// Whether it removes facts that other problems change.
     pub(crate) takes_all: bool,
 }
 
@@ -56,7 +56,7 @@ const fn warns(
     }
 }
 
-/// One that takes away what others would break.
+/// A problem that removes facts that others change.
 const fn alone(broken: Broken) -> Broken {
     Broken {
         takes_all: true,
@@ -64,7 +64,7 @@ const fn alone(broken: Broken) -> Broken {
     }
 }
 
-/// All of them.
+/// All problems.
 pub(crate) fn all() -> impl Iterator<Item = &'static Broken> {
     let parts = [
         kernel::BROKEN,
@@ -104,7 +104,7 @@ fn set_plan(facts: &mut Facts, plan: NodePlan) {
     facts.plan.as_mut().unwrap().as_mut().unwrap().0 = plan;
 }
 
-/// An interface with an address, that takes only what comes by the way it would go.
+/// Adds an interface with an address and strict reverse path filtering.
 fn add_interface(facts: &mut Facts, name: &str, text: &str) {
     let host = &mut network(facts).host;
     host.interfaces.push(interface(name, InterfaceKind::Other));
@@ -112,7 +112,7 @@ fn add_interface(facts: &mut Facts, name: &str, text: &str) {
     facts.sysctls.insert(reverse_path(name), "1".into());
 }
 
-/// A bridge with the pods' gateway.
+/// Adds a bridge with the pods' gateway.
 fn add_bridge(facts: &mut Facts) {
     let host = &mut network(facts).host;
     host.interfaces
@@ -132,7 +132,7 @@ fn add_rules(facts: &mut Facts, rules: &str) {
     dumps[0].text.as_mut().unwrap().push_str(rules);
 }
 
-/// What the agent would have put for the plan and the network as they are now.
+/// Sets routes and sets to the desired state for the current plan and network.
 fn put_routes(facts: &mut Facts) {
     let desired = facts.desired().unwrap();
     network(facts).routes = desired.routes;
@@ -142,7 +142,7 @@ fn put_routes(facts: &mut Facts) {
     }
 }
 
-/// Virtual servers of somebody else, outside of all that is ours.
+/// Adds virtual servers of another program outside of the service ranges.
 fn add_servers(facts: &mut Facts, count: u32) {
     let servers = facts.servers.as_mut().unwrap();
     for number in 0..count {

@@ -1,4 +1,4 @@
-//! What others wrote into iptables, nftables, sets and IPVS.
+//! Problems caused by other programs in iptables, nftables, sets and IPVS.
 
 use portolan_agent::doctor::Check;
 use portolan_agent::kernel::linux::Variant;
@@ -136,7 +136,7 @@ pub(super) const BROKEN: &[Broken] = &[
             };
             let servers = facts.servers.as_mut().unwrap();
             servers.insert(key("UDP 10.96.9.9:53"), foreign.clone());
-            // Somebody else's, and none of our business.
+            // Belongs to another program and is no problem.
             servers.insert(key("TCP 203.0.113.9:80"), foreign);
         },
     ),

@@ -1,4 +1,4 @@
-//! What the agent programmed and somebody took away.
+//! Problems with programmed state that was removed.
 
 use portolan_agent::doctor::Check;
 use portolan_agent::kernel::linux::Variant;
@@ -47,7 +47,7 @@ pub(super) const BROKEN: &[Broken] = &[
                 destination,
                 gateway: None,
             });
-            // The agent refuses nothing there then.
+            // In this case the agent rejects nothing in that range.
             put_routes(facts);
         },
     )),
@@ -64,7 +64,7 @@ pub(super) const BROKEN: &[Broken] = &[
                 .host
                 .addresses
                 .push(address("nodelocaldns", &text));
-            // What is unused of the range is not refused then.
+            // In this case unused addresses of the range are not rejected.
             put_routes(facts);
         },
     )),

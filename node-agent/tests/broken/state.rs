@@ -1,4 +1,4 @@
-//! Time, disk, plan, record and the way to the controller.
+//! Problems of time, disk, plan, record and the connection to the controller.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -100,7 +100,7 @@ pub(super) const BROKEN: &[Broken] = &[
         Check::Record,
         "remove the file",
         |facts| {
-            facts.record = Err("virtual-servers:2: \"x\" is no virtual server".into());
+            facts.record = Err("virtual-servers:2: \"x\" is not a virtual server".into());
         },
     ),
     alone(warns(

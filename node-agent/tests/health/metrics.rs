@@ -5,15 +5,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_agent::metrics::{Changes, Metrics, Sources};
+use portolan_agent::health::Changes;
+use portolan_agent::metrics::{Metrics, Sources};
 use portolan_agent::programmer::{Applied, FlowCounter, FlowCounters};
-use portolan_agent::traffic::{Told, Traffic};
+use portolan_agent::traffic::{Traffic, TrafficTotals};
 use portolan_plan::Family;
 use tokio::sync::watch;
 
 use super::node::{TestNode, ask, ask_until};
 
-/// What a person reads of it, and what tools look for.
+/// The names and types of all metrics, one per line.
 const NAMES: &str = include_str!("metrics.txt");
 
 async fn get(node: &TestNode, path: &str) -> String {
@@ -34,7 +35,7 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 #[tokio::test]
-async fn the_names_of_metrics_are_those_that_tools_look_for() {
+async fn metrics_have_the_expected_names_and_types() {
     let node = TestNode::start().await;
     node.passes(1, &[]);
     node.open();
@@ -49,7 +50,7 @@ async fn the_names_of_metrics_are_those_that_tools_look_for() {
 }
 
 #[tokio::test]
-async fn what_happened_is_counted() {
+async fn events_are_counted() {
     let node = TestNode::start().await;
     node.set_second(7);
     let changes = Changes {
@@ -103,12 +104,12 @@ async fn what_happened_is_counted() {
     assert!((programming("sum", "IPv4") - 3.0).abs() < 0.1, "S-187");
     assert!(
         programming("count", "IPv6").abs() < 0.1,
-        "it failed there, and what waits is not in force"
+        "IPv6 failed, and pending changes are not applied"
     );
 }
 
 #[tokio::test]
-async fn a_change_that_is_told_after_its_pass_is_not_newer_than_the_pass() {
+async fn a_change_that_is_recorded_after_its_pass_is_not_newer_than_the_pass() {
     let node = TestNode::start().await;
     node.set_second(7);
     node.passes(5, &[Family::Ipv6]);
@@ -131,7 +132,7 @@ async fn a_change_that_is_told_after_its_pass_is_not_newer_than_the_pass() {
 
 /// S-133.
 #[tokio::test]
-async fn how_long_looking_at_flows_took_is_told_by_family() {
+async fn the_duration_of_flow_cleanups_is_reported_by_family() {
     let node = TestNode::start().await;
     node.passes(1, &[]);
     let counter = FlowCounter {
@@ -160,7 +161,7 @@ async fn how_long_looking_at_flows_took_is_told_by_family() {
 }
 
 #[tokio::test]
-async fn tools_learn_the_mode_and_people_the_settings() {
+async fn the_metrics_port_serves_the_proxy_mode_and_the_settings() {
     let node = TestNode::start().await;
     node.passes(1, &[]);
     node.open();
@@ -183,27 +184,32 @@ async fn tools_learn_the_mode_and_people_the_settings() {
     );
 }
 
-/// Metrics of a node on which nothing has happened.
-fn metrics_of(traffic: Option<Told>) -> Metrics {
+/// Metrics of a node without any events.
+fn metrics_of(traffic: Option<TrafficTotals>) -> Metrics {
     Metrics::new(Sources {
         health: super::node::health().0,
         applied: watch::channel(Applied::default()).1,
         flows: watch::channel(FlowCounters::new()).1,
         draining: watch::channel(BTreeSet::new()).1,
-        traffic: traffic.map(|told| watch::channel(Arc::new(told)).1),
+        traffic: traffic.map(|totals| watch::channel(Arc::new(totals)).1),
     })
 }
 
 #[test]
-fn the_document_tells_of_every_metric() {
-    let table = metrics_of(Some(Told::default())).document().unwrap();
+fn the_document_lists_every_metric() {
+    let table = metrics_of(Some(TrafficTotals::default()))
+        .document()
+        .unwrap();
     let document = include_str!("../../METRICS.md");
-    let tells = document.ends_with(&table);
-    assert!(tells, "node-agent/METRICS.md should end with:\n{table}");
+    let is_current = document.ends_with(&table);
+    assert!(
+        is_current,
+        "node-agent/METRICS.md should end with:\n{table}"
+    );
 }
 
 #[tokio::test]
-async fn whoever_asks_for_openmetrics_is_given_it() {
+async fn clients_that_accept_openmetrics_get_it() {
     let node = TestNode::start().await;
     node.passes(1, &[]);
     node.open();
@@ -218,7 +224,7 @@ async fn whoever_asks_for_openmetrics_is_given_it() {
 }
 
 #[test]
-fn what_services_carried_is_told_by_name_and_the_rest_together() {
+fn traffic_is_reported_by_service_and_as_a_sum_of_the_rest() {
     let carried = |connections| Traffic {
         connections,
         packets_in: 2,
@@ -226,11 +232,11 @@ fn what_services_carried_is_told_by_name_and_the_rest_together() {
         bytes_in: 4,
         bytes_out: 5,
     };
-    let told = Told {
+    let totals = TrafficTotals {
         services: [(super::node::service("web"), carried(7))].into(),
         others: carried(1),
     };
-    let page = metrics_of(Some(told)).page().unwrap();
+    let page = metrics_of(Some(totals)).page().unwrap();
     let lines = page
         .lines()
         .filter(|line| line.starts_with("portolan_service"));

@@ -1,4 +1,4 @@
-//! A node that answers on loopback, with a clock that the test moves.
+//! A node that serves on loopback, with a clock controlled by the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use portolan_agent::health::Changes;
 use portolan_agent::health::{Facts, FactsChange, Health, Moment, Passed};
 use portolan_agent::http;
-use portolan_agent::metrics::{Changes, Metrics, Sources};
+use portolan_agent::metrics::{Metrics, Sources};
 use portolan_agent::pages::Pages;
 use portolan_agent::programmer::FlowCounters;
 use portolan_plan::{
@@ -18,7 +19,7 @@ use portolan_plan::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The beginning of all stories.
+/// The start time of all tests.
 const BEGINNING: &str = "2026-01-01T00:00:00Z";
 
 pub(crate) struct TestNode {
@@ -33,7 +34,7 @@ pub(crate) fn service(name: &str) -> ServiceId {
     ServiceId::new("shop", name)
 }
 
-/// A port that nobody has.
+/// An unused port.
 pub(crate) async fn free_port() -> u16 {
     let socket = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await.unwrap();
     socket.local_addr().unwrap().port()
@@ -46,7 +47,7 @@ pub(crate) fn loopback(family: Family) -> IpAddr {
     }
 }
 
-/// Health by a clock that stands where the second value says.
+/// A `Health` whose clock shows the number of seconds in the second value.
 pub(crate) fn health() -> (Arc<Health>, Arc<AtomicU64>) {
     let seconds = Arc::new(AtomicU64::new(0));
     let clock = seconds.clone();
@@ -62,7 +63,7 @@ pub(crate) fn health() -> (Arc<Health>, Arc<AtomicU64>) {
 }
 
 impl TestNode {
-    /// One whose own ports nobody else has, with its sockets as a task.
+    /// A node with unused ports for its own pages.
     pub(crate) async fn start() -> Self {
         let (health, seconds) = health();
         let listen = |port| ListenSettings {
@@ -84,12 +85,12 @@ impl TestNode {
         }
     }
 
-    /// Opens its sockets. What the plan says before this is not preceded by the defaults.
+    /// Opens its sockets. With a plan before this, the default ports are never opened.
     pub(crate) fn open(&self) {
         self.open_with(FlowCounters::new());
     }
 
-    /// The same, with this to be told of stale flows.
+    /// Opens its sockets, with these counters of stale flows.
     pub(crate) fn open_with(&self, flows: FlowCounters) {
         let metrics = Metrics::new(Sources {
             health: self.health.clone(),
@@ -129,13 +130,13 @@ impl TestNode {
         Facts::of(&NodePlan::from_entries(entries))
     }
 
-    /// A pass over everything ends.
+    /// Reports a complete pass.
     pub(crate) fn passes(&self, generation: u64, failed: &[Family]) {
         let facts = FactsChange::All(self.plan(|_| true));
         self.passed(generation, failed, facts);
     }
 
-    /// A pass over one Service ends, which does `change`.
+    /// Reports a pass over one Service with this change.
     pub(crate) fn passes_over(&mut self, name: &str, change: impl FnOnce(&mut Self)) {
         let one = service(name);
         let before = self.plan(|service| *service == one);
@@ -164,7 +165,7 @@ impl TestNode {
     }
 }
 
-/// All that is answered to one request, after which the connection is closed.
+/// The complete response to one request on a connection of its own.
 pub(crate) async fn ask(address: SocketAddr, request: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("{request}\r\nhost: node\r\nconnection: close\r\n\r\n");
@@ -174,7 +175,7 @@ pub(crate) async fn ask(address: SocketAddr, request: &str) -> std::io::Result<S
     Ok(answer)
 }
 
-/// The same once it is answered at all: sockets follow a plan a moment later.
+/// Repeats the request until the result is as expected, because sockets follow a plan with a delay.
 pub(crate) async fn ask_until(
     address: SocketAddr,
     request: &str,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use portolan_agent::health::Changes;
 use portolan_agent::health::{Facts, Health, NoLocal, TrafficPolicy};
 use portolan_agent::kernel::SharedModel;
-use portolan_agent::metrics::Changes;
 use portolan_agent::slot::Source;
 use portolan_plan::{Family, FrontendKind, HealthCheckDocument, Outsiders, PlanDocument, Policy};
 use serde_json::Value;
@@ -16,10 +16,10 @@ use super::running::{Running, document};
 
 const PORT: u16 = 32_000;
 
-/// A plan from disk makes a node ready once all of it is in force, and nobody counts as there before a
-/// controller has spoken: pods may have gone since.
+/// A saved plan makes a node ready once it is applied completely. Endpoint counts stay 0 until a controller sends a
+/// plan, because pods may be gone since.
 #[test]
-fn a_plan_from_disk_counts_as_applied_once_all_of_it_is() {
+fn a_saved_plan_counts_as_applied_only_if_complete() {
     let scene = Scene::start();
     let plan = with_check(2).into_plan().unwrap();
     let applied = |generation| {
@@ -95,7 +95,7 @@ fn counts_follow_passes_over_everything_and_over_a_part() {
     assert_eq!(scene.health.healthz().status(), 503, "S-148");
     assert_eq!(scene.running.program(with_check(2)).services, None);
     assert_eq!(scene.health.healthz().status(), 200);
-    assert_eq!(count(&scene.health), 0, "no controller said so");
+    assert_eq!(count(&scene.health), 0, "no plan from a controller yet");
     scene.health.queued(1, Changes::default());
     assert_eq!(count(&scene.health), 2);
     let applied = scene.running.program(with_check(0));
@@ -107,9 +107,9 @@ fn counts_follow_passes_over_everything_and_over_a_part() {
     scene.running.stop();
 }
 
-/// S-145: what balancers are told of endpoints does not wait for what else fails.
+/// S-145: the endpoint counts for load balancers do not depend on other failures.
 #[test]
-fn counts_follow_a_pass_that_failed_and_a_failure_that_lasts_is_that_of_its_family() {
+fn counts_follow_a_failed_pass_and_a_lasting_failure_affects_only_its_family() {
     let scene = Scene::start();
     scene.health.queued(1, Changes::default());
     assert_eq!(scene.running.program(with_check(2)).failed, 0);
@@ -122,7 +122,7 @@ fn counts_follow_a_pass_that_failed_and_a_failure_that_lasts_is_that_of_its_fami
         .rules
         .remove(&Family::Ipv6);
     scene.set_second(100);
-    // Another device's name makes it look at everything.
+    // Another device name forces a complete pass.
     let mut refused = with_check(3);
     refused.settings.device = "other0".into();
     assert!(scene.running.program(refused).failed > 0);
@@ -159,7 +159,7 @@ fn services_without_an_endpoint_here_are_counted_once_by_policy() {
         (node_port.kind, node_port.address) = (FrontendKind::NodePort, None);
         port.frontends.push(node_port);
     }
-    // A second port makes it no second Service.
+    // A Service with two ports counts once.
     let mut another = web.ports[0].clone();
     another.name = "another".into();
     for frontend in &mut another.frontends {
@@ -172,9 +172,9 @@ fn services_without_an_endpoint_here_are_counted_once_by_policy() {
     assert_eq!(of(TrafficPolicy::External), Some(1), "{counted:?}");
 }
 
-/// Whoever may write one Service takes no node out of everybody's balancers.
+/// A user who may only edit one Service must not be able to remove nodes from the load balancers of all others.
 #[test]
-fn a_scheduler_that_nobody_has_makes_no_node_unhealthy() {
+fn an_unknown_scheduler_does_not_make_a_node_unhealthy() {
     let scene = Scene::start();
     let mut wanted = document();
     let ports = wanted.services.iter_mut().flat_map(|s| &mut s.ports);

@@ -1,4 +1,4 @@
-//! Which sockets there are, when, and for whom.
+//! Opening and closing of listening sockets, and limits on their connections.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ fn copies_of_sockets_at(address: SocketAddr) -> Vec<OwnedFd> {
     let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
     let files = std::fs::read_dir("/proc/self/fd").unwrap();
     let numbers = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-    // One that is closed meanwhile has no copy.
+    // A descriptor that was closed meanwhile cannot be copied.
     let copies = numbers.filter_map(|number| {
         let number = number.parse().unwrap();
         pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok()
@@ -47,7 +47,7 @@ async fn closed(port: u16) {
     drop(ask_until(at(port), GET, refused).await);
 }
 
-/// One request on a connection that stays.
+/// Sends one request on a persistent connection.
 async fn ask_again(stream: &mut TcpStream) -> String {
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: node\r\n\r\n")
@@ -70,7 +70,7 @@ async fn ports_follow_the_plan_and_an_untouched_one_keeps_its_connections() {
     assert!(ask_again(&mut kept).await.starts_with("HTTP/1.1 200 "));
     node.passes_over("cart", |node| node.check("cart", cart, 1, 0));
     assert!(open(cart).await.starts_with("HTTP/1.1 200 "));
-    // Another port never answers with the count 0 of nobody, and the old one is closed (S-141).
+    // The new port never answers with a count of 0, and the old one is closed (S-141).
     node.passes_over("cart", |node| node.check("cart", moved, 7, 0));
     assert!(open(moved).await.contains("\"localEndpoints\":7"));
     closed(cart).await;
@@ -82,7 +82,7 @@ async fn ports_follow_the_plan_and_an_untouched_one_keeps_its_connections() {
         ask_again(&mut kept).await.starts_with("HTTP/1.1 200 "),
         "S-141"
     );
-    // Who asks on a connection of a port that is gone learns that it is.
+    // Connections of a removed port are closed.
     node.passes_over("web", |node| node.checks.clear());
     closed(web).await;
     let mut rest = Vec::new();
@@ -90,7 +90,7 @@ async fn ports_follow_the_plan_and_an_untouched_one_keeps_its_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_taken_is_told_once_holds_nobody_up_and_opens_once_it_is_free() {
+async fn a_port_in_use_is_reported_once_blocks_no_others_and_opens_when_it_is_free() {
     let mut node = TestNode::start().await;
     let blocker = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
     let (web, cart) = (blocker.local_addr().unwrap().port(), free_port().await);
@@ -99,27 +99,27 @@ async fn a_port_that_is_taken_is_told_once_holds_nobody_up_and_opens_once_it_is_
     node.passes(1, &[]);
     node.open();
     assert!(open(cart).await.starts_with("HTTP/1.1 200 "), "S-143");
-    let mut told = node.health.closed();
-    let said = told
+    let mut failures = node.health.closed();
+    let messages = failures
         .wait_for(|closed| !closed.is_empty())
         .await
         .unwrap()
         .clone();
-    let said: Vec<_> = said.into_iter().collect();
+    let messages: Vec<_> = messages.into_iter().collect();
     let wanted = format!(
         "listen on 0.0.0.0:{web} for health checks of shop/web: Address already in use (os error 98); \
          `ss -ltnp sport = {web}` on the node names the program that has the port"
     );
-    assert_eq!(said, [wanted]);
+    assert_eq!(messages, [wanted]);
     let other = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), web);
     drop(ask_until(other, GET, |answer| answer.is_ok()).await);
-    // It stays so however often it is tried.
+    // Retries do not change the reported failures.
     tokio::time::sleep(std::time::Duration::from_secs(100)).await;
-    assert!(!told.has_changed().unwrap());
+    assert!(!failures.has_changed().unwrap());
     drop(blocker);
     tokio::time::advance(std::time::Duration::from_secs(30)).await;
     assert!(open(web).await.starts_with("HTTP/1.1 200 "));
-    assert!(told.borrow_and_update().is_empty());
+    assert!(failures.borrow_and_update().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,7 +144,7 @@ async fn the_ports_of_the_node_follow_the_settings() {
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 }
 
-/// A rollout would take the change back for a port that is closed for a moment.
+/// A rollout would roll back the change if a port were closed even briefly.
 #[tokio::test]
 async fn the_same_port_of_more_addresses_is_open_at_once() {
     let mut node = TestNode::start().await;
@@ -155,12 +155,12 @@ async fn the_same_port_of_more_addresses_is_open_at_once() {
     drop(ask_until(address, "GET /metrics HTTP/1.1", |answer| answer.is_ok()).await);
     let mut closed = node.health.closed();
     closed.mark_unchanged();
-    // A child process of the agent has one between fork and exec.
+    // A child process of the agent has such a copy between fork and exec.
     let copies = copies_of_sockets_at(address);
     assert_ne!(copies.len(), 0);
     node.settings.metrics.bind_address = Ipv4Addr::UNSPECIFIED.into();
     node.passes(2, &[]);
-    // The page of the node moves last, so it tells when all of them were tried.
+    // The health page is moved last, so when it is open all sockets have been tried.
     let moved = free_port().await;
     node.settings.healthz.port = moved;
     node.passes(3, &[]);
@@ -168,11 +168,11 @@ async fn the_same_port_of_more_addresses_is_open_at_once() {
     drop(ask_until(address, "GET /healthz HTTP/1.1", |answer| answer.is_ok()).await);
     let never: BTreeSet<String> = BTreeSet::new();
     assert_eq!(*closed.borrow(), never);
-    assert!(!closed.has_changed().unwrap(), "nor for a moment");
+    assert!(!closed.has_changed().unwrap(), "not even briefly");
 }
 
 #[tokio::test]
-async fn clients_that_come_and_say_nothing_keep_nobody_out() {
+async fn idle_clients_do_not_lock_out_others() {
     let mut node = TestNode::start().await;
     let port = free_port().await;
     node.check("web", port, 1, 1);
@@ -186,13 +186,13 @@ async fn clients_that_come_and_say_nothing_keep_nobody_out() {
         silent.push(stream);
     }
     assert!(open(port).await.starts_with("HTTP/1.1 200 "));
-    // Who has been there for longest has gone.
+    // The oldest connection was closed.
     let end = silent[0].read(&mut [0; 8]).await;
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_not_finish_its_request_is_let_go() {
+async fn a_client_that_does_not_finish_its_request_is_disconnected() {
     let mut node = TestNode::start().await;
     let port = free_port().await;
     node.check("web", port, 1, 1);

@@ -1,5 +1,4 @@
-//! The fact sheet of a healthy node: what a programmer left in a model kernel, and files as kernels
-//! write them.
+//! The facts of a healthy node: the result of a programmer in a model kernel, and files as kernels format them.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,12 +17,12 @@ use tempfile::TempDir;
 
 use crate::running::{Running, document};
 
-/// The time at which everything happens.
+/// The current time in the tests.
 pub(crate) fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_240)
 }
 
-/// What kubelet has on a node where no kube-proxy ever was.
+/// The kubelet's rules on a node that never had a kube-proxy.
 pub(crate) const KUBELET: &str = "\
 *mangle
 :PREROUTING ACCEPT [0:0]
@@ -82,7 +81,7 @@ pub(crate) fn healthy() -> Facts {
     facts
 }
 
-/// A kernel as an agent leaves it, on a node with one network, and the plan.
+/// The kernel state after an agent has run, on a node with one network, and the plan.
 fn programmed() -> (Observed, NodePlan) {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
@@ -144,7 +143,7 @@ fn modules() -> std::collections::BTreeMap<String, Module> {
     all.into_iter().chain(schedulers).collect()
 }
 
-/// Kubelet's rules and ours in nft, nothing in legacy.
+/// The rules of the kubelet and the agent in nft, none in legacy.
 fn tables(facts: &Facts) -> Tables {
     let desired = facts.desired().unwrap();
     let dump = |variant, family, text| Dump {
@@ -163,7 +162,7 @@ fn tables(facts: &Facts) -> Tables {
     }
 }
 
-/// As `iptables-save` prints these rules.
+/// The rules as printed by `iptables-save`.
 pub(crate) fn saved(rules: &Rules) -> String {
     let mut text = String::new();
     for table in &rules.tables {

@@ -1,5 +1,5 @@
-//! Connection tracking of the real kernel: what is read of it, and that deletions are exact. Rules
-//! stand in for IPVS, and `conntrack` is the witness.
+//! Connection tracking of the real kernel: reading flows, and exact deletions. Rules replace IPVS, and the results
+//! are checked with `conntrack`.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,11 +13,11 @@ use super::ip;
 use super::kernel_runner::{Test, output_of};
 
 pub(crate) const TESTS: &[Test] = &[
-    ("udp_flows_are_read_as_they_are_tracked", flows_are_read),
+    ("udp_flows_are_read_correctly", flows_are_read),
     ("deleting_a_flow_deletes_no_other", deletions_are_exact),
     (
-        "flows_in_zones_of_others_are_told_apart",
-        zones_are_told_apart,
+        "flows_in_other_zones_are_distinguished",
+        zones_are_distinguished,
     ),
     (
         "many_flows_are_deleted_in_rounds",
@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// Packets to these are translated to the backend of their family, port 5353.
 const FRONTENDS: [&str; 2] = ["10.96.0.10:53", "[fd00:10:96::a]:53"];
 const BACKENDS: [&str; 2] = ["10.244.1.7:5353", "[fd00:10:244:1::7]:5353"];
-/// Nobody translates packets to these.
+/// Packets to these are not translated.
 const OTHERS: [&str; 2] = ["10.96.0.11:53", "[fd00:10:96::b]:53"];
 
 /// A namespace that tracks connections and sends everything to itself.
@@ -51,7 +51,7 @@ fn lay() {
     }
 }
 
-/// Sends one datagram from a port of the backend's address, which nobody answers.
+/// Sends one datagram from a port of the backend's address. There is no reply.
 fn send(from: u16, to: &str) {
     let to: SocketAddr = to.parse().unwrap();
     let own = BACKENDS[usize::from(to.is_ipv6())];
@@ -60,15 +60,15 @@ fn send(from: u16, to: &str) {
     socket.send_to(b"?", to).unwrap();
 }
 
-/// Sends until `conntrack` tells of it, so that a flow that is missing afterwards is one that was not
-/// read. It was seen once, on a busy machine, that one was missing; which of the two it was, nobody knows.
+/// Sends until `conntrack` lists the flow, so that a flow that is missing afterwards is one that was not read. On a
+/// busy machine a flow was missing once, and it was unknown whether it was not tracked or not read.
 fn send_until_tracked(from: u16, to: &str) {
     let at: SocketAddr = to.parse().unwrap();
     let own: SocketAddr = BACKENDS[usize::from(at.is_ipv6())].parse().unwrap();
     let line = format!("src={} sport={from} dport={}", own.ip(), at.port());
     for _ in 0..50 {
         send(from, to);
-        if tracked("udp").iter().any(|told| told.contains(&line)) {
+        if tracked("udp").iter().any(|flow| flow.contains(&line)) {
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -76,17 +76,17 @@ fn send_until_tracked(from: u16, to: &str) {
     panic!("{line}: {:?}", tracked("udp"));
 }
 
-/// Everything that the kernel has of a protocol, as `conntrack` tells it.
+/// All flows of a protocol as `conntrack` lists them.
 fn tracked(protocol: &str) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for family in ["ipv4", "ipv6"] {
         let text = output_of("conntrack", &["-L", "-f", family, "-p", protocol]);
-        let told = |line: &str| {
+        let shown = |line: &str| {
             let words = line.split_whitespace();
             let words = words.filter(|word| word.contains("src=") || word.contains("port="));
             words.collect::<Vec<_>>().join(" ")
         };
-        lines.extend(text.lines().map(told));
+        lines.extend(text.lines().map(shown));
     }
     lines
 }
@@ -98,13 +98,13 @@ fn read(conntrack: &mut Conntrack, family: Family) -> Vec<Flow> {
     found.stale
 }
 
-/// Source port, destination and who is expected to answer.
-fn told(flows: &[Flow]) -> BTreeSet<(u16, String, String)> {
-    let told = |flow: &Flow| {
+/// Source port, destination and reply source.
+fn summary(flows: &[Flow]) -> BTreeSet<(u16, String, String)> {
+    let summary = |flow: &Flow| {
         let (to, from) = (flow.destination.to_string(), flow.reply_source.to_string());
         (flow.source.port(), to, from)
     };
-    flows.iter().map(told).collect()
+    flows.iter().map(summary).collect()
 }
 
 /// S-123, S-124, S-126, S-130.
@@ -119,12 +119,12 @@ fn flows_are_read() {
             (40_001, OTHERS[at].to_owned(), OTHERS[at].to_owned()),
         ];
         let flows = read(&mut conntrack, family);
-        assert_eq!(told(&flows), BTreeSet::from(wanted));
+        assert_eq!(summary(&flows), BTreeSet::from(wanted));
         assert!(flows.iter().all(|flow| flow.id.is_some() && flow.zone == 0));
     }
 }
 
-/// S-130: the very flow goes, and nothing beside it, be it that only the id differs.
+/// S-130: a deletion deletes exactly one flow, even if another one differs only in its id.
 fn deletions_are_exact() {
     lay();
     let mut conntrack = Conntrack::open().unwrap();
@@ -146,13 +146,13 @@ fn deletions_are_exact() {
         let gone: Vec<_> = before.difference(&tracked("udp")).cloned().collect();
         let named = format!("sport={} dport=53", old.source.port());
         assert!(gone.len() == 1 && gone[0].contains(&named), "{gone:?}");
-        assert_eq!(conntrack.forget(&[old]), [Ok(())], "it is gone");
-        // The client goes on: the kernel has a flow with the same addresses and ports. Its id is
-        // another one, unless it lies in the same place of the kernel's memory.
+        assert_eq!(conntrack.forget(&[old]), [Ok(())], "already deleted");
+        // The client sends again, so the kernel has a flow with the same addresses and ports. Its id differs,
+        // unless it has the same place in the kernel's memory.
         send(old.source.port(), FRONTENDS[at]);
         assert_eq!(tracked("udp"), before);
         let again = read(&mut conntrack, family);
-        assert_eq!(told(&again), told(&flows));
+        assert_eq!(summary(&again), summary(&flows));
         let new = *again
             .iter()
             .find(|flow| flow.source == old.source && of_frontend(flow))
@@ -161,18 +161,14 @@ fn deletions_are_exact() {
             id: new.id.map(|id| id ^ 1),
             ..new
         };
-        assert_eq!(
-            conntrack.forget(&[other]),
-            [Ok(())],
-            "there is none with this id"
-        );
+        assert_eq!(conntrack.forget(&[other]), [Ok(())], "no flow has this id");
         assert_eq!(tracked("udp"), before);
     }
     assert_eq!(tracked("tcp"), tcp, "S-123");
 }
 
-/// Zones made by others: a flow in one is deleted there, and its like in none stays.
-fn zones_are_told_apart() {
+/// Zones of other programs: a flow in a zone is deleted there, and one with the same addresses outside of it stays.
+fn zones_are_distinguished() {
     lay();
     let in_zone = ["-j", "CT", "--zone", "7"];
     let one_way = ["-j", "CT", "--zone-orig", "9"];
@@ -203,7 +199,7 @@ fn zones_are_told_apart() {
     );
 }
 
-/// Many flows, and fewer held at once than are stale: rounds end, and all of them go.
+/// More stale flows than fit in memory: the rounds end, and all of them are deleted.
 fn many_are_deleted_in_rounds() {
     lay();
     let mut conntrack = Conntrack::open().unwrap().at_most(300);

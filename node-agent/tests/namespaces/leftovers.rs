@@ -1,5 +1,4 @@
-//! What of ours is left when an agent is killed or goes away: the kernel forgets some of it, a
-//! cleanup takes the rest.
+//! Objects that remain after an agent was killed or removed: some expire in the kernel, a cleanup removes the rest.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use portolan_reconcile::{Op, Owned, SPARE_SET, SetEntry, SetId, SetOp, SetRole, 
 use super::kernel_runner::output_of;
 use super::{DEVICE, Here, ip, plan};
 
-/// The entry goes after 5 s; what takes so much longer does not come.
+/// Timeout for the expiry of an entry, which takes 5 s.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn cleanup_is_exact() {
@@ -29,8 +28,8 @@ pub(crate) fn cleanup_is_exact() {
     }
 }
 
-/// What witnesses show of sets, rules and local routes, without what counts packets or time. The
-/// device of ours is gone after a cleanup, and was not up before; links do not count here.
+/// Sets, rules and local routes as shown by other tools, without counters and times. Links are not included,
+/// because the device is gone after a cleanup but existed before.
 fn state() -> Vec<String> {
     let texts = [
         output_of("ipset", &["save"]),
@@ -51,7 +50,7 @@ fn state() -> Vec<String> {
         .filter(tables_only)
         .map(shown)
         .collect();
-    // Built-in chains and tables appear once somebody used them, and stay.
+    // Built-in chains and tables are created at first use, and stay.
     lines.retain(|line| !line.starts_with('*') && !line.contains(" ACCEPT"));
     lines
 }
@@ -65,7 +64,7 @@ fn clean(here: &mut Here) {
     }
 }
 
-/// S-198: also where the rules and other sets are gone already.
+/// S-198: also if the rules and other sets are already gone.
 pub(crate) fn spare_set_goes() {
     let mut here = Here::new();
     let before = state();
@@ -80,7 +79,7 @@ pub(crate) fn spare_set_goes() {
     }
 }
 
-/// Local routes over our device and a set of a name that is not used any more.
+/// Local routes over the agent's device, and a set with a name that is no longer used.
 pub(crate) fn first_version_goes() {
     let mut here = Here::new();
     ip("link set portolan0 up");
@@ -110,7 +109,7 @@ fn saved_hold() -> String {
     output_of("ipset", &["save", "PORTOLAN-HOLD"])
 }
 
-/// I-8: whoever was to release it is not there any more.
+/// I-8: the agent that should release the connections is gone.
 pub(crate) fn held_is_released() {
     let mut here = Here::new();
     here.pass(&plan());
@@ -133,13 +132,13 @@ pub(crate) fn held_is_released() {
     }
     assert_eq!(saved_hold(), quiet);
     assert_eq!(here.pass(&plan()), []);
-    // Who releases it after all finds nothing, and that is no failure.
+    // A late release finds no entry, which is not a failure.
     for result in here.apply(&[Op::Set(SetOp::DeleteEntry { set, entry })]) {
         result.unwrap();
     }
 }
 
-/// I-8: one that an agent made whose sets did not forget, in use by the rules.
+/// I-8: a hold set of an older agent has no timeout and is in use by the rules.
 pub(crate) fn old_hold_is_replaced() {
     let mut here = Here::new();
     here.pass(&plan());
@@ -148,7 +147,7 @@ pub(crate) fn old_hold_is_replaced() {
     output_of("ipset", &["swap", "old", "PORTOLAN-HOLD"]);
     output_of("ipset", &["destroy", "old"]);
     let written: Vec<_> = here.pass(&plan()).iter().map(ToString::to_string).collect();
-    let replaced = "replace set PORTOLAN-HOLD by one for 65536 entries, 0 in it";
+    let replaced = "replace set PORTOLAN-HOLD with one for 65536 entries, filled with 0";
     assert_eq!(written, [replaced]);
     let saved = saved_hold();
     assert!(

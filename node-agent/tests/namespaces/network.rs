@@ -1,4 +1,4 @@
-//! The node's own network: how it is seen, and how its changes are heard.
+//! The node's own network: reading it, and events of its changes.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use portolan_reconcile::{HostAddress, InterfaceKind, sysctls};
 
 use super::{DEVICE, Here, ip, plan};
 
-/// What does not come in this time does not come.
+/// Timeout for a notification.
 const LIMIT: Duration = Duration::from_secs(10);
-/// After so long without news, a change has had all its effects: much more than the bell takes.
+/// Time without notifications after which a change has no further effects; much longer than the debouncing.
 const SETTLED: Duration = Duration::from_secs(1);
 
 pub(crate) fn interfaces_are_seen() {
@@ -26,7 +26,7 @@ pub(crate) fn interfaces_are_seen() {
     assert_eq!(kind("lo"), Some(InterfaceKind::Other));
     assert_eq!(kind("eth0"), Some(InterfaceKind::Veth));
     assert_eq!(kind("cni0"), Some(InterfaceKind::Bridge));
-    assert_eq!(kind(DEVICE), None, "ours is not the host's");
+    assert_eq!(kind(DEVICE), None, "the agent's device is not the host's");
     for (interface, address) in [("eth0", "192.168.50.1/24"), ("cni0", "10.244.1.1/24")] {
         let wanted = HostAddress::on(interface, address.parse().unwrap());
         assert!(host.addresses.contains(&wanted), "{:?}", host.addresses);
@@ -34,24 +34,24 @@ pub(crate) fn interfaces_are_seen() {
     let names = sysctls(plan().node().unwrap(), &host);
     let wanted = "net.bridge.bridge-nf-call-iptables";
     assert!(names.contains_key(wanted), "{wanted}: {names:?}");
-    assert_eq!(here.look().host, host, "looking twice sees the same");
+    assert_eq!(here.look().host, host, "two reads agree");
 }
 
 /// S-37: each kind of change, both families, from the kernel itself.
 pub(crate) fn events_ring() {
     let mut here = Here::new();
-    // Else devices that come up give themselves an address, some seconds later.
+    // Otherwise devices get an automatic address some seconds after they are set up.
     for device in [DEVICE, "stub", "eth0", "wire"] {
         ip(&format!("link set {device} addrgenmode none"));
     }
     let (ring, bell) = sync_channel(1);
-    // One that was not heard yet stands for those after it.
+    // A pending notification covers later ones.
     let ring = move || ring.try_send(()).unwrap_or_default();
     let events = Events::of_network(here.links.port(), ring).unwrap();
     let quiet = |bell: &Receiver<()>| while bell.recv_timeout(SETTLED).is_ok() {};
     ip("link add dummy7 type veth peer name stub7");
     assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "link add dummy7");
-    // The kernel tells nobody of this one while the device is down.
+    // The kernel sends no event for this while the device is down.
     ip("link set dummy7 addrgenmode none");
     quiet(&bell);
     for change in [
@@ -75,28 +75,28 @@ pub(crate) fn events_ring() {
         quiet(&bell);
     }
     here.pass(&plan());
-    // A device that comes up is news.
+    // Setting the device up causes events.
     quiet(&bell);
     ip("route del 10.96.0.0/12 dev portolan0");
     assert_eq!(
         bell.recv_timeout(LIMIT),
         Ok(()),
-        "a route of ours that is gone"
+        "a deleted route of the agent"
     );
     let written = here.pass(&plan());
     assert_eq!(written.len(), 1, "{written:?}");
     assert!(
         bell.recv_timeout(SETTLED).is_err(),
-        "what we write is no news"
+        "the agent's own changes cause no notification"
     );
     drop(events);
     assert!(bell.recv().is_err(), "the listener has ended");
 }
 
-/// More events than the socket holds: what was lost counts as news, and those after it are heard.
+/// More events than the socket buffer holds: lost events cause a notification, and later ones are received.
 pub(crate) fn flood_is_survived() {
     let here = Here::new();
-    // Hands over one bell at a time, so the listener does not read while nobody takes one.
+    // Rendezvous channel: the listener does not read events until the test takes the notification.
     let (ring, bell) = sync_channel(0);
     let (ringing, rings) = sync_channel(1);
     let ring = move || {
@@ -118,17 +118,17 @@ pub(crate) fn flood_is_survived() {
     assert_eq!(
         bell.recv_timeout(LIMIT),
         Ok(()),
-        "the bell before the flood"
+        "the notification before the flood"
     );
     assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "the flood");
     while bell.recv_timeout(SETTLED).is_ok() {}
     ip("address del 192.168.77.1/24 dev eth0");
-    assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "what came after it");
+    assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "a change after it");
     drop(bell);
     drop(events);
 }
 
-/// How many events sockets of rtnetlink in this namespace have lost.
+/// The number of events that netlink sockets in this namespace have lost.
 fn lost_events() -> u64 {
     let sockets = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
     let drops = |line: &str| {

@@ -1,4 +1,4 @@
-//! Sets that somebody made otherwise, and sets that grow beyond what they are made for.
+//! Sets that another program created with another type, and sets that grow beyond their initial size.
 
 use portolan_plan::PlanDocument;
 use portolan_reconcile::{Op, SetId, SetOp, SetRole};
@@ -11,7 +11,7 @@ const FRONTENDS: SetId = SetId {
     family: portolan_plan::Family::Ipv4,
 };
 
-/// S-159: whatever is there under our names, and whoever uses it.
+/// S-159: sets with the agent's names but other types are replaced.
 pub(crate) fn other_types_are_replaced() {
     let mut here = Here::new();
     output_of("ipset", &["create", "PORTOLAN-FRONTEND", "hash:ip"]);
@@ -24,8 +24,8 @@ pub(crate) fn other_types_are_replaced() {
     assert_eq!(here.pass(&plan()), []);
 }
 
-/// S-159: one clear word about what stands in the way, and no more than that is needed.
-pub(crate) fn a_used_set_of_another_type_is_told() {
+/// S-159: the error explains the conflict, and removing the foreign rule is enough.
+pub(crate) fn a_used_set_of_another_type_is_reported() {
     let mut here = Here::new();
     output_of("ipset", &["create", "PORTOLAN-FRONTEND", "hash:ip"]);
     let theirs = "-m set --match-set PORTOLAN-FRONTEND dst -j ACCEPT";
@@ -43,10 +43,10 @@ pub(crate) fn a_used_set_of_another_type_is_told() {
     let error = results[0].as_ref().unwrap_err().to_string();
     assert_eq!(
         error,
-        "replace set PORTOLAN-FRONTEND by one for 65536 entries, 0 in it: somebody made a set of this \
-         name that is no hash:ip,port of IPv4, and rules use it: see who does with `iptables-save | \
-         grep PORTOLAN-FRONTEND` and `ip6tables-save | grep PORTOLAN-FRONTEND`, and remove these \
-         rules; the set is then made as it has to be"
+        "replace set PORTOLAN-FRONTEND with one for 65536 entries, filled with 0: another program created a \
+         set with this name that is not a hash:ip,port of IPv4, and rules use it: find them with \
+         `iptables-save | grep PORTOLAN-FRONTEND` and `ip6tables-save | grep PORTOLAN-FRONTEND`, and \
+         remove them; the agent then recreates the set"
     );
     let names = output_of("ipset", &["list", "-n"]);
     assert_eq!(names.trim(), "PORTOLAN-FRONTEND", "no spare is left");
@@ -55,7 +55,7 @@ pub(crate) fn a_used_set_of_another_type_is_told() {
     assert_eq!(witnessed_sets(), wanted_sets());
 }
 
-/// S-159: so many frontends as one set of the usual size cannot hold, while rules use it.
+/// S-159: more frontends than a set of the default size can hold, while rules use it.
 pub(crate) fn sets_grow_beyond_their_size() {
     const SERVICES: u8 = 70;
     const PORTS: u16 = 1000;

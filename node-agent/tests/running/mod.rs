@@ -1,4 +1,4 @@
-//! A programmer that runs on a model kernel, for tests of what it does.
+//! A programmer that runs on a model kernel, for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use portolan_plan::{Change, EntryHash, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::HostAddress;
 use tokio::sync::watch;
 
-/// What does not come in this time does not come.
+/// Timeout for an expected state.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn document() -> PlanDocument {
@@ -27,7 +27,7 @@ pub(crate) fn address(text: &str) -> HostAddress {
     HostAddress::on("eth0", text.parse().unwrap())
 }
 
-/// A programmer at work on a model kernel.
+/// A running programmer on a model kernel.
 pub(crate) struct Running {
     pub(crate) kernel: SharedModel,
     pub(crate) slot: Arc<PlanSlot>,
@@ -42,15 +42,16 @@ impl Running {
         Self::start_with(kernel, state, Arc::default())
     }
 
-    /// The same, which tells `health` of its passes.
+    /// Starts a programmer that reports its passes to `health`.
     pub(crate) fn start_with(kernel: SharedModel, state: &Path, health: Arc<Health>) -> Self {
         let addresses = ["192.168.50.1/24", "fd00:50::1/64"];
         kernel.lock().state.host.addresses = addresses.map(address).into();
         let slot = Arc::new(PlanSlot::default());
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state).unwrap();
-        let (tell, draining) = watch::channel(BTreeSet::new());
-        let programmer = Programmer::new(kernel.clone(), slot.clone(), record, send, tell, health);
+        let (drains, draining) = watch::channel(BTreeSet::new());
+        let programmer =
+            Programmer::new(kernel.clone(), slot.clone(), record, send, drains, health);
         let flow_counters = programmer.flow_counters();
         let thread = std::thread::spawn(move || programmer.run());
         Self {
@@ -63,14 +64,14 @@ impl Running {
         }
     }
 
-    /// Gives it a plan as the stream would, the first whole and others by what differs, and waits for
-    /// what came of it.
+    /// Commits a plan as the stream does, the first one completely and later ones as changes, and waits for the
+    /// result.
     pub(crate) fn program(&self, document: PlanDocument) -> Applied {
         let generation = self.commit(document);
         self.wait(|applied| applied.generation >= generation)
     }
 
-    /// The same, and waits for nothing.
+    /// Commits a plan without waiting.
     pub(crate) fn commit(&self, document: PlanDocument) -> u64 {
         let plan = document.into_plan().unwrap();
         let (held, mut staged) = self.slot.peek(|held| {
@@ -106,36 +107,36 @@ impl Running {
             if holds(&applied) {
                 return applied;
             }
-            assert!(started.elapsed() < LIMIT, "this did not come: {applied:?}");
+            assert!(started.elapsed() < LIMIT, "timeout: {applied:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// What came of passes, from now on.
+    /// Subscribes to the results of passes.
     pub(crate) fn applied(&self) -> watch::Receiver<Applied> {
         self.applied.clone()
     }
 
-    /// Waits until the model kernel is so.
+    /// Waits until the model kernel has this state.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&SharedModel) -> bool) {
         let started = Instant::now();
         while !holds(&self.kernel) {
-            assert!(started.elapsed() < LIMIT, "this did not come: {what}");
+            assert!(started.elapsed() < LIMIT, "timeout: {what}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// The addresses that are told to drain.
+    /// The addresses that are published as draining.
     pub(crate) fn draining(&self) -> BTreeSet<IpAddr> {
         self.draining.borrow().clone()
     }
 
-    /// Waits until nothing drains any more.
+    /// Waits until no real server drains any more.
     pub(crate) fn until_drained(&self) {
         self.until("nothing drains", |_| self.draining().is_empty());
     }
 
-    /// What was done about stale UDP flows.
+    /// The counters of the cleanup of stale UDP flows.
     pub(crate) fn flow_counters(&self) -> FlowCounters {
         self.flow_counters.borrow().clone()
     }

@@ -1,5 +1,5 @@
-//! Both variants of iptables on the machine's own kernel: what is loaded is what is read back, the
-//! variant in use is found, and nothing of ours stays in the other (S-170).
+//! Both variants of iptables on the machine's own kernel: loaded rules are read back unchanged, the variant in use is
+//! found, and no rules of the agent stay in the other one (S-170).
 
 use std::fs::File;
 use std::thread::{sleep, spawn};
@@ -21,12 +21,12 @@ const VARIANTS: [(IptablesChoice, &str, &str); 2] = [
     (IptablesChoice::Legacy, "legacy", "nft"),
 ];
 
-/// A namespace of its own for the rest of the thread, or until the next one.
+/// Moves the thread to a new network namespace, until the next call.
 fn fresh_namespace() {
     unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
 }
 
-/// How many lines of both families name our chains or sets in this variant.
+/// The number of lines in both families with chains or sets of the agent in this variant.
 fn lines_of_ours(variant: &str) -> usize {
     ["iptables", "ip6tables"]
         .map(|family| output_of(&format!("{family}-{variant}-save"), &[]))
@@ -43,7 +43,7 @@ fn plan_with(change: impl FnOnce(&mut PlanDocument)) -> NodePlan {
     document.into_plan().unwrap()
 }
 
-/// Settings that show in the rules, by name.
+/// Settings that affect the rules, by name.
 fn modes() -> Vec<(&'static str, Settings)> {
     let detection = |local_detection| Settings {
         local_detection,
@@ -80,7 +80,7 @@ fn modes() -> Vec<(&'static str, Settings)> {
     ]
 }
 
-/// S-157, S-170: what is loaded is what the tools print, or every pass would load it again.
+/// S-157, S-170: the tools print rules as they were loaded; otherwise every pass would load them again.
 pub(crate) fn every_mode_is_quiet() {
     for (choice, variant, other) in VARIANTS {
         fresh_namespace();
@@ -99,10 +99,10 @@ pub(crate) fn every_mode_is_quiet() {
     }
 }
 
-/// What somebody made with a tool before the agent came.
+/// A command of another program before the agent starts.
 type Made<'a> = (&'a str, &'a [&'a str]);
 
-/// S-170: our own chains go first, then kubelet's hints, then the number of rules.
+/// S-170: the agent's own chains count first, then the kubelet's hints, then the number of rules.
 pub(crate) fn the_one_in_use_is_found() {
     let accept: &[&str] = &["-A", "INPUT", "-j", "ACCEPT"];
     let hint: &[&str] = &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
@@ -154,7 +154,7 @@ pub(crate) fn rules_move() {
     }
 }
 
-/// Also where one family is here and one there.
+/// Also if each family is in another variant.
 pub(crate) fn cleanup_takes_both() {
     for split in [false, true] {
         fresh_namespace();
@@ -183,13 +183,13 @@ pub(crate) fn cleanup_takes_both() {
     }
 }
 
-/// Where the tools of the older tables lock each other out.
+/// The lock file of the legacy tools.
 const LOCK: &str = "/run/xtables.lock";
-/// So long somebody else has the lock: less than the agent waits for it.
+/// Time for which another program holds the lock, shorter than the agent's timeout.
 const HELD: Duration = Duration::from_secs(1);
 
-/// S-170: who else uses the older tables at that moment makes nothing fail. The lock is one for the
-/// whole machine, so this thread sees a `/run` of its own.
+/// S-170: concurrent use of the legacy tables by another program causes no failure. The lock is shared by the whole
+/// machine, so this thread mounts its own `/run`.
 pub(crate) fn the_lock_is_waited_for() {
     unshare(CloneFlags::CLONE_NEWNS).expect("mounts of its own");
     let nothing = None::<&str>;
@@ -220,7 +220,7 @@ pub(crate) fn the_lock_is_waited_for() {
     assert_eq!(here.pass(&plan()), []);
 }
 
-/// Whether rules are known without reading them; afterwards they are.
+/// Whether rules are known without reading them. Reads them, so that they are known afterwards.
 fn are_known(here: &mut Here) -> bool {
     let reading = here.rules.begin_reading();
     let known = reading.is_known();
@@ -230,15 +230,15 @@ fn are_known(here: &mut Here) -> bool {
     known
 }
 
-/// Reading costs two processes, and nearly always nothing has changed (S-185).
+/// Reading starts two processes, although the rules have rarely changed (S-185).
 pub(crate) fn unchanged_rules_are_known() {
     let mut here = Here::with(IptablesChoice::Nft);
-    assert!(are_known(&mut here), "nobody has ever loaded any");
+    assert!(are_known(&mut here), "no rules were ever loaded");
     here.pass(&plan());
-    assert!(!are_known(&mut here), "we have");
+    assert!(!are_known(&mut here), "the agent changed them");
     assert!(are_known(&mut here));
     output_of("iptables-nft", &["-N", "MINE"]);
-    assert!(!are_known(&mut here), "somebody has");
+    assert!(!are_known(&mut here), "another program changed them");
     assert!(are_known(&mut here));
     output_of("ip6tables-nft", &["-t", "nat", "-F", "PORTOLAN-OUTPUT"]);
     let written = here.pass(&plan());
@@ -246,6 +246,6 @@ pub(crate) fn unchanged_rules_are_known() {
     assert!(here.pass(&plan()).is_empty());
     let mut older = Here::open(IptablesChoice::Legacy);
     for _ in 0..2 {
-        assert!(!are_known(&mut older), "the older tables do not tell");
+        assert!(!are_known(&mut older), "legacy tables have no generation");
     }
 }

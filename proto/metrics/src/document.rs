@@ -1,5 +1,4 @@
-//! The table of metrics in a document, made from the registry itself, so that it cannot tell what is not
-//! there.
+//! Renders the metrics table of a document from the registry itself, so that the table lists only metrics that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Error;
@@ -8,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use crate::Format;
 
-/// What a scraper adds to names of a histogram's samples.
+/// The suffixes of a histogram's samples.
 const PARTS: [&str; 3] = ["_bucket", "_count", "_sum"];
 
 #[derive(Debug, Default)]
@@ -18,11 +17,11 @@ struct Metric<'a> {
     labels: BTreeSet<&'a str>,
 }
 
-/// Rows `| name | type | labels | meaning |` in the order of names, with a head. Labels are those of the
-/// series that the registry has, so each metric should have one; `le` of histograms is left out.
+/// A Markdown table with the columns metric, type, labels and meaning, sorted by name. The labels are taken from the
+/// series in the registry, so each metric should have at least one series. The label `le` of histograms is left out.
 ///
 /// # Errors
-/// As [`Format::encode`].
+/// The same as [`Format::encode`].
 pub fn document(registry: &Registry) -> Result<String, Error> {
     let text = Format::Text.encode(registry)?;
     let mut table =
@@ -63,7 +62,7 @@ fn read(text: &str) -> BTreeMap<&str, Metric<'_>> {
     metrics
 }
 
-/// The names of labels of a sample, of what stands behind its name.
+/// The label names of a sample; `rest` is the text after the sample's name.
 fn labels(rest: &str) -> impl Iterator<Item = &str> {
     let names = rest.split("=\"").collect::<Vec<_>>();
     let count = names.len();

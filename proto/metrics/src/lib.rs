@@ -1,6 +1,5 @@
-//! Metrics of a program as they leave it. Both programs count with `prometheus-client`, whose text is
-//! OpenMetrics. Scrapers and tools that do not ask for that are given the older text format, and people
-//! a table.
+//! The exposition formats of a program's metrics. Both programs use `prometheus-client`, which writes OpenMetrics.
+//! Scrapers and tools that do not ask for OpenMetrics get the older text format, and people get a table.
 
 mod document;
 mod older;
@@ -11,18 +10,18 @@ use prometheus_client::registry::Registry;
 
 pub use document::document;
 
-/// How a page of metrics is written.
+/// The format of a metrics page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0, with exemplars.
     OpenMetrics,
-    /// The text format 0.0.4 that every scraper reads and `promtool check metrics` wants.
+    /// The text format 0.0.4, which every scraper reads and `promtool check metrics` requires.
     Text,
 }
 
 impl Format {
-    /// What somebody wants who sent this `Accept`: OpenMetrics for whoever names it and does not refuse it,
-    /// the older text for everybody else, and for whoever takes anything.
+    /// Selects the format for an `Accept` header: OpenMetrics if the header names it without `q=0`, otherwise the
+    /// older text format. `*/*` and a missing header also select the text format.
     #[must_use]
     pub fn wanted(accept: Option<&str>) -> Self {
         let mut ranges = accept.unwrap_or_default().split(',');
@@ -42,7 +41,7 @@ impl Format {
         }
     }
 
-    /// The `Content-Type` of such a page.
+    /// The `Content-Type` of a page in this format.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
@@ -51,10 +50,10 @@ impl Format {
         }
     }
 
-    /// The registry as it is now.
+    /// Encodes the current values of the registry.
     ///
     /// # Errors
-    /// In the words of whatever metric cannot be written; none of the library's own fails.
+    /// The error of a metric that cannot be encoded. The library's own metrics never fail.
     pub fn encode(self, registry: &Registry) -> Result<String, Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, registry)?;
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn openmetrics_is_for_whoever_names_it() {
+    fn openmetrics_is_selected_only_by_name() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         for (accept, wanted) in [
             (None, Format::Text),

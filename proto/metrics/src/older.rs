@@ -1,6 +1,6 @@
-//! The older text format. Where OpenMetrics and it differ: a counter's name there lacks the `_total` of
-//! its samples, which scrapers of the older format would take for metrics without a type; it has
-//! exemplars behind samples, units, and an end, which they refuse.
+//! Converts OpenMetrics to the older text format, which differs in two ways. In OpenMetrics, the metadata of a
+//! counter lacks the suffix `_total` of its samples, so scrapers of the older format would see metrics without a
+//! type. OpenMetrics also has exemplars, units and an end marker, which those scrapers reject.
 
 use std::collections::BTreeSet;
 use std::fmt::{Error, Write as _};
@@ -25,7 +25,7 @@ pub(crate) fn of(text: &str) -> Result<String, Error> {
     Ok(older)
 }
 
-/// A sample up to its exemplar. Within the quotes of a label's value ` # ` is part of the value.
+/// A sample without its exemplar. Inside a quoted label value, ` # ` is part of the value.
 fn without_exemplar(sample: &str) -> &str {
     let mut quoted = false;
     let mut escaped = false;

@@ -1,4 +1,4 @@
-//! Backends: where connections go.
+//! Backends: the destinations of connections.
 
 use std::net::IpAddr;
 
@@ -9,18 +9,18 @@ pub struct Backend {
     pub address: IpAddr,
     /// The endpoint's port, 1 to 65535.
     pub port: u16,
-    /// Its share of new connections, relative to the others; 0 takes none.
+    /// Its share of new connections, relative to the others; 0 takes no new connections.
     pub weight: u16,
 }
 
-/// Backends in ascending order, each address and port once.
+/// Backends in ascending order, without duplicates of address and port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct BackendList {
     backends: Box<[Backend]>,
 }
 
 impl BackendList {
-    /// Sorts, and keeps the first of backends that share address and port.
+    /// Sorts the backends. Of several with the same address and port, the first in sort order is kept.
     pub fn new(mut backends: Vec<Backend>) -> Self {
         backends.sort_unstable();
         backends.dedup_by_key(|backend| (backend.address, backend.port));
@@ -29,7 +29,7 @@ impl BackendList {
         }
     }
 
-    /// The list without the backends of one and with those of the other.
+    /// The list without the backends of `remove` and with those of `add`.
     #[must_use]
     pub fn patched(&self, remove: &Self, add: &Self) -> Self {
         let stays = |backend: &&Backend| remove.backends.binary_search(backend).is_err();
@@ -37,8 +37,8 @@ impl BackendList {
         Self::new(stay.chain(add.backends.iter().copied()).collect())
     }
 
-    /// What leads from this list to another: the backends that go, and those that come. One whose
-    /// weight changes does both.
+    /// The difference between this list and another: the backends to remove, and those to add. A backend whose weight
+    /// changes is in both.
     pub fn patch_to(&self, other: &Self) -> (Self, Self) {
         let without = |these: &Self, those: &Self| Self {
             backends: these
@@ -56,12 +56,12 @@ impl BackendList {
         &self.backends
     }
 
-    /// Whether nobody is there to answer.
+    /// Whether there are no backends.
     pub fn is_empty(&self) -> bool {
         self.backends.is_empty()
     }
 
-    /// How many backends there are.
+    /// The number of backends.
     pub fn len(&self) -> usize {
         self.backends.len()
     }

@@ -1,12 +1,12 @@
-//! Buckets: parts of a plan that two sides compare by one hash each, so that who comes back with an old
-//! plan is sent the differing parts only.
+//! Buckets are parts of a plan, each with one hash. An agent that reconnects with an old plan is sent only the
+//! buckets whose hashes differ.
 
 use crate::{EntryHash, PlanHash};
 
-/// How many buckets there are; see [`crate::EntryKey::bucket`].
+/// The number of buckets; see [`crate::EntryKey::bucket`].
 pub const BUCKETS: usize = 256;
 
-/// The hash of a plan's entries, bucket by bucket.
+/// The hashes of a plan's entries, one per bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketHashes(Box<[PlanHash; BUCKETS]>);
 
@@ -17,13 +17,13 @@ impl Default for BucketHashes {
 }
 
 impl BucketHashes {
-    /// Counts an entry of a bucket.
+    /// Adds an entry to a bucket's hash.
     pub fn add(&mut self, bucket: u8, entry: EntryHash) {
         let sum = &mut self.0[usize::from(bucket)];
         *sum = sum.with(entry);
     }
 
-    /// Counts an entry no more.
+    /// Removes an entry from a bucket's hash.
     pub fn remove(&mut self, bucket: u8, entry: EntryHash) {
         let sum = &mut self.0[usize::from(bucket)];
         *sum = sum.without(entry);
@@ -42,12 +42,12 @@ impl BucketHashes {
         differing.map(|(bucket, _)| bucket).collect()
     }
 
-    /// As the wire carries them: 16 bytes each, in order.
+    /// The hashes as on the wire: 16 bytes each, in order.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|hash| hash.to_bytes()).collect()
     }
 
-    /// From the wire; `None` for any other length.
+    /// Parses the hashes from the wire; `None` for any other length than 4096 bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut hashes = Self::default();
         let chunks = bytes.chunks_exact(16);
@@ -61,27 +61,27 @@ impl BucketHashes {
     }
 }
 
-/// Some of the buckets.
+/// A set of buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Buckets([u128; 2]);
 
 impl Buckets {
-    /// Whether a bucket is among them.
+    /// Whether the set contains a bucket.
     pub fn contains(&self, bucket: u8) -> bool {
         self.0[usize::from(bucket >> 7)] >> (bucket & 127) & 1 == 1
     }
 
-    /// How many they are.
+    /// The number of buckets in the set.
     pub fn len(&self) -> usize {
         self.iter().count()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0, 0]
     }
 
-    /// All of them, in order.
+    /// The numbers of the buckets, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u8> + '_ {
         (0..=u8::MAX).filter(|bucket| self.contains(*bucket))
     }

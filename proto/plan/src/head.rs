@@ -1,7 +1,7 @@
-//! Heads: what a Service answers on, and which lists serve it.
+//! Heads: the frontends of a Service, and the lists that serve them.
 //!
-//! A head holds nothing that depends on one node's name or settings, so that nodes share it; it
-//! names lists by kind of scope.
+//! A head contains nothing that depends on one node's name or settings, so that nodes share it. It refers to lists by
+//! scope kind.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,15 +12,14 @@ use smallvec::SmallVec;
 
 use crate::{Family, Outsiders, Policy, Protocol, ScopeKind, WhenEmpty};
 
-/// A Service as every node sees it.
+/// A Service, the same for every node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Head {
-    /// Programmed in a first phase, before everything else, at start.
+    /// Whether the Service is programmed in a first phase at start, before everything else.
     pub boot_critical: bool,
-    /// How long a backend that left the cluster may keep its connections, in seconds; `None`
-    /// leaves it to the settings.
+    /// How long a backend that left the cluster may keep its connections, in seconds; `None` uses the node's setting.
     pub drain_seconds: Option<u32>,
-    /// The scheduler asked for by annotation; `None` leaves it to the settings.
+    /// The scheduler requested by annotation; `None` uses the node's setting.
     pub scheduler: Option<Arc<str>>,
     /// The Service's ports.
     pub ports: SmallVec<[HeadPort; 1]>,
@@ -33,23 +32,24 @@ pub struct HeadPort {
     pub name: Arc<str>,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Where it answers.
+    /// The addresses and ports at which clients reach it.
     pub frontends: SmallVec<[Frontend; 2]>,
-    /// What serves the cluster IPs.
+    /// The list that serves the cluster IPs.
     pub internal: ListUse,
-    /// What serves all other frontends; `None` when there are none.
+    /// The list that serves all other frontends; `None` if there are none.
     pub external: Option<ListUse>,
-    /// Client affinity in seconds, 1 to 86400; `None` for none (S-94).
+    /// Client affinity in seconds, 1 to 86400; `None` for no affinity (S-94).
     pub affinity_seconds: Option<u32>,
-    /// Who may connect to load-balancer addresses; empty means everybody (S-86). Where it is not
-    /// empty, an address of a family without a range is for nobody (S-88); the unspecified address
-    /// as a range, `0.0.0.0/32` or `::/128`, is nobody too.
+    /// The source ranges that may connect to load-balancer addresses (`loadBalancerSourceRanges`); empty allows all
+    /// (S-86). If the list is not empty, addresses of a family without a range are closed to all clients (S-88). The
+    /// unspecified address as a range, `0.0.0.0/32` or `::/128`, matches no client either.
     pub source_ranges: Vec<IpNet>,
 }
 
 impl HeadPort {
-    /// Whether the Service has a cluster IP of this family: only then node ports, other addresses and lists of this
-    /// family exist. A cluster IP that is the balancer's address too may be here as the balancer's alone.
+    /// Whether the Service has a cluster IP of this family. Only then do node ports, other addresses and lists of
+    /// this family exist. A cluster IP that is also the load balancer's address may appear here as a load-balancer
+    /// address only.
     pub fn has_family(&self, family: Family) -> bool {
         let mut addresses = self
             .frontends
@@ -58,14 +58,14 @@ impl HeadPort {
         addresses.any(|address| Family::of(address) == family)
     }
 
-    /// Whether it answers elsewhere than on cluster IPs.
+    /// Whether it has frontends other than cluster IPs.
     pub fn has_external(&self) -> bool {
         let external = |frontend: &Frontend| frontend.kind != FrontendKind::ClusterIp;
         self.frontends.iter().any(external)
     }
 }
 
-/// What kind of address a frontend is.
+/// The kind of a frontend's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum FrontendKind {
     /// A cluster IP.
@@ -81,7 +81,7 @@ pub enum FrontendKind {
 }
 
 impl FrontendKind {
-    /// The kind as Kubernetes spells it.
+    /// The kind, spelled as in Kubernetes.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClusterIp => "ClusterIP",
@@ -92,32 +92,32 @@ impl FrontendKind {
     }
 }
 
-/// An address and port on which a Service answers.
+/// An address and port at which clients reach a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frontend {
-    /// What kind of address it is.
+    /// The kind of the address.
     pub kind: FrontendKind,
-    /// The address; `None` for a node port, which the agent expands over its own addresses.
+    /// The address; `None` for a node port, which the agent expands to its node's own addresses.
     pub address: Option<IpAddr>,
     /// The port, 1 to 65535.
     pub port: u16,
 }
 
-/// Which lists serve a group of frontends, by family.
+/// The lists that serve a group of frontends, one per family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ListUse {
-    /// The Service's policy for this group.
+    /// The Service's traffic policy for this group.
     pub policy: Policy,
-    /// What serves IPv4.
+    /// The list for IPv4.
     pub ipv4: ListChoice,
-    /// What serves IPv6.
+    /// The list for IPv6.
     pub ipv6: ListChoice,
-    /// What clients meet when the list is empty.
+    /// What happens to connections if the list is empty.
     pub when_empty: WhenEmpty,
 }
 
 impl ListUse {
-    /// What serves this family.
+    /// The list for this family.
     pub fn choice(&self, family: Family) -> ListChoice {
         match family {
             Family::Ipv4 => self.ipv4,
@@ -126,11 +126,11 @@ impl ListUse {
     }
 }
 
-/// One family's list, and who may use it.
+/// The list of one family, and the clients that may use it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListChoice {
-    /// Whose list it is, seen from the receiver.
+    /// The scope of the list, relative to the receiver.
     pub scope: ScopeKind,
-    /// What happens to outsiders.
+    /// What happens to connections of outsiders.
     pub outsiders: Outsiders,
 }

@@ -1,5 +1,5 @@
-//! Names of entries and their hashes. The text of a key is part of the wire: it is hashed on both
-//! sides, so its spelling can never change.
+//! Keys of entries, and hashes. The text of a key is part of the wire: both sides hash it, so its spelling can never
+//! change.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,22 +41,22 @@ impl fmt::Display for ServiceId {
     }
 }
 
-/// Whose list of backends it is.
+/// The nodes that use a list of backends.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// Every node of the cluster uses the same list.
     Cluster,
-    /// Nodes of one zone use it.
+    /// The nodes of one zone use it.
     Zone(Arc<str>),
-    /// One node uses it, because topology hints name the node.
+    /// One node uses it, because topology hints name that node.
     Node(Arc<str>),
-    /// One node uses it for a policy Local: it holds endpoints of this node only.
+    /// One node uses it for policy Local: it contains only endpoints of this node.
     Local(Arc<str>),
 }
 
 impl Scope {
-    /// Whose list it is, as people read it: one that only this node uses is `node/N`, for whatever
-    /// reason it is.
+    /// The scope for people. A list that only this node uses is `node/N`, whether the reason is hints or policy
+    /// Local.
     pub fn shown(&self) -> String {
         match self {
             Self::Local(node) => format!("node/{node}"),
@@ -64,7 +64,7 @@ impl Scope {
         }
     }
 
-    /// The node that alone uses it.
+    /// The node, if only one node uses the list.
     pub fn node(&self) -> Option<&Arc<str>> {
         match self {
             Self::Node(node) | Self::Local(node) => Some(node),
@@ -98,8 +98,8 @@ impl FromStr for Scope {
     }
 }
 
-/// A scope without its name. Heads name their lists this way, so that the same bytes serve every
-/// node; the receiver completes it with its own zone and name.
+/// A scope without the name of its zone or node. Heads refer to their lists by scope kind, so that the same bytes
+/// serve every node; the receiver adds its own zone or name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScopeKind {
     /// The cluster-wide list.
@@ -107,40 +107,40 @@ pub enum ScopeKind {
     Cluster,
     /// The list of the receiver's zone.
     Zone,
-    /// The list that topology hints make for the receiver.
+    /// The list that topology hints select for the receiver.
     Node,
-    /// The receiver's own endpoints, for a policy Local.
+    /// The receiver's own endpoints, for policy Local.
     Local,
 }
 
-/// Which list: of one port, in one family, for one scope.
+/// The key of a list: one port, one family, one scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListKey {
     /// The Service.
     pub service: ServiceId,
-    /// The name of the Service port; empty for a single unnamed one.
+    /// The name of the Service port; empty for a single unnamed port.
     pub port: Arc<str>,
     /// The family of the backends' addresses.
     pub family: Family,
-    /// Whose list it is.
+    /// The nodes that use the list.
     pub scope: Scope,
 }
 
-/// The stable name of an entry in a node's plan.
+/// The stable key of an entry in a node's plan.
 ///
-/// The order groups entries by kind, then by Service.
+/// The ordering groups entries by kind, then by Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EntryKey {
-    /// What the node itself is, and the settings in force on it.
+    /// The node itself, and the settings in force on it.
     Node,
-    /// A Service: its frontends and which lists they use.
+    /// A Service: its frontends and the lists that serve them.
     Head(ServiceId),
-    /// Backends of one port of a Service.
+    /// The backends of one port of a Service.
     List(ListKey),
     /// This node's own endpoints of a Service.
     Local(ServiceId),
-    /// A kind of entry that this version does not know: held as bytes received, so that the hash
-    /// of the plan still agrees.
+    /// A kind of entry that this version does not know. It is kept as received, so that the hash of the plan still
+    /// matches.
     Other(Arc<str>),
 }
 
@@ -154,7 +154,8 @@ impl EntryKey {
         }
     }
 
-    /// One of 256 buckets, the same for everybody: the top 8 bits of xxh3-64 of the key's text.
+    /// The bucket of the key, one of 256: the top 8 bits of xxh3-64 of the key's text. Controller and agents compute
+    /// the same one.
     pub fn bucket(&self) -> u8 {
         xxh3::xxh3_64(self.to_string().as_bytes()).to_be_bytes()[0]
     }
@@ -180,19 +181,19 @@ impl fmt::Display for EntryKey {
 }
 
 impl EntryKey {
-    /// The key a peer sent; one of a kind that is not known here is kept as it is.
+    /// Parses a key sent by a peer. An unknown kind becomes [`EntryKey::Other`].
     pub fn from_peer(text: &str) -> Self {
         text.parse().unwrap_or_else(|_| Self::Other(text.into()))
     }
 }
 
-/// A text that names no entry.
+/// The text is not an entry key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "{text:?} is no entry key; expected node, head/NS/NAME, local/NS/NAME, or list/NS/NAME/PORT/FAMILY/SCOPE"
+    "{text:?} is not an entry key; expected node, head/NS/NAME, local/NS/NAME, or list/NS/NAME/PORT/FAMILY/SCOPE"
 )]
 pub struct KeyError {
-    /// The text as it came.
+    /// The text as received.
     pub text: String,
 }
 
@@ -247,30 +248,30 @@ impl EntryHash {
     }
 }
 
-/// The hash of a set of entries: the wrapping sum of their hashes, so that it does not depend on
-/// order and follows a change at the cost of the change.
+/// The hash of a set of entries: the wrapping sum of their hashes. It does not depend on the order, and an update
+/// costs only the entries that changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct PlanHash(pub u128);
 
 impl PlanHash {
-    /// The hash with one more entry.
+    /// The hash with one entry added.
     #[must_use]
     pub fn with(self, entry: EntryHash) -> Self {
         Self(self.0.wrapping_add(entry.0))
     }
 
-    /// The hash with one entry less.
+    /// The hash with one entry removed.
     #[must_use]
     pub fn without(self, entry: EntryHash) -> Self {
         Self(self.0.wrapping_sub(entry.0))
     }
 
-    /// Big-endian bytes, as the wire carries them.
+    /// The hash as 16 big-endian bytes, as on the wire.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The hash in 16 big-endian bytes; `None` for any other length.
+    /// Parses 16 big-endian bytes; `None` for any other length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Some(Self(u128::from_be_bytes(bytes.try_into().ok()?)))
     }

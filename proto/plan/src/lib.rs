@@ -1,9 +1,7 @@
-//! What one node must have: its plan, the entries it is made of, their hashes, and how changes
-//! apply.
+//! The plan of one node: its entries, their hashes, and how changes are applied.
 //!
-//! Everything here is a plain value: nothing reads a file, a socket or a clock. The controller's
-//! planner makes these values, the wire carries them, and the node agent turns them into kernel
-//! state; all three share this one vocabulary.
+//! Everything here is a plain value: nothing reads a file, a socket or a clock. The controller's planner creates
+//! these values, the wire carries them, and the node agent turns them into kernel state. All three use these types.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What a node is.
+//! The node entry of a plan.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,20 +17,19 @@ pub struct NodeEntry {
     pub zone: Option<Arc<str>>,
     /// Its addresses in the order of the Node object; the first of each family is its primary.
     pub addresses: Vec<IpAddr>,
-    /// The ranges its pods have their addresses from.
+    /// The ranges of its pods' addresses (`spec.podCIDRs`).
     pub pod_cidrs: Vec<IpNet>,
-    /// The ranges cluster IPs are allocated from.
+    /// The ranges from which cluster IPs are allocated.
     pub service_cidrs: Vec<IpNet>,
-    /// Whether balancers should send traffic here: not being deleted, by the cluster's
-    /// autoscaler neither (S-149).
+    /// Whether load balancers should send traffic here: the node is not being deleted, nor about to be removed by the
+    /// cluster autoscaler (S-149).
     pub eligible: bool,
     /// The settings in force.
     pub settings: Settings,
 }
 
 impl NodeEntry {
-    /// The scope that a head means on this node. A node without a zone has no list of its zone:
-    /// it uses the cluster's (S-60).
+    /// The scope of a head's list on this node. A node without a zone has no zone list and uses the cluster's (S-60).
     pub fn complete(&self, scope: ScopeKind) -> Scope {
         match (scope, &self.zone) {
             (ScopeKind::Node, _) => Scope::Node(self.name.clone()),

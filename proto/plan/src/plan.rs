@@ -1,7 +1,7 @@
-//! A node's plan, and the only way it changes.
+//! A node's plan, and the only way to change it.
 //!
-//! Changes are staged, checked against the hash that the sender says they lead to, and then take
-//! effect together or not at all.
+//! Changes are staged and checked against the resulting hash that the sender announced. Then all of them take effect,
+//! or none.
 
 mod part;
 
@@ -19,25 +19,25 @@ use crate::{
 /// One change to a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The entry is now this.
+    /// The entry is added or replaced.
     Upsert {
-        /// Which entry.
+        /// The entry's key.
         key: EntryKey,
-        /// The hash of the bytes it came in.
+        /// The hash of its encoded bytes.
         hash: EntryHash,
-        /// Its value; `None` when the bytes could not be read. Then the last good value stays,
-        /// and the entry counts as received, not as applied.
+        /// Its value; `None` if the bytes could not be decoded. Then the last valid value stays in use, and the entry
+        /// counts as received but not as applied.
         entry: Option<Entry>,
     },
-    /// The entry is gone. One that was never there may be removed too.
+    /// The entry is removed. Removing an entry that does not exist is allowed.
     Remove {
-        /// Which entry.
+        /// The entry's key.
         key: EntryKey,
     },
 }
 
 impl Change {
-    /// Which entry it is about.
+    /// The key of the changed entry.
     pub fn key(&self) -> &EntryKey {
         match self {
             Self::Upsert { key, .. } | Self::Remove { key } => key,
@@ -45,16 +45,16 @@ impl Change {
     }
 }
 
-/// An entry as a plan holds it.
+/// An entry in a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
-    /// Of the bytes received last.
+    /// The hash of the bytes received last.
     received: EntryHash,
-    /// The last good value, and the hash of its bytes.
+    /// The last value that could be decoded, and the hash of its bytes.
     good: Option<(EntryHash, Entry)>,
 }
 
-/// What one node must have.
+/// The plan of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodePlan {
     entries: BTreeMap<EntryKey, Held>,
@@ -81,13 +81,12 @@ impl NodePlan {
         self.received
     }
 
-    /// The hash of the values in use; it differs from [`NodePlan::hash`] while an entry could not
-    /// be read.
+    /// The hash of the values in use. It differs from [`NodePlan::hash`] while an entry could not be decoded.
     pub fn usable_hash(&self) -> PlanHash {
         self.usable
     }
 
-    /// For each bucket, the hash of the entries in it.
+    /// The hash of the entries in each bucket, as received.
     pub fn bucket_hashes(&self) -> BucketHashes {
         let mut buckets = BucketHashes::default();
         for (key, held) in &self.entries {
@@ -96,7 +95,7 @@ impl NodePlan {
         buckets
     }
 
-    /// What was received last under a key, and the value in use if that could be read.
+    /// The hash received last for a key, and the value in use if that could be decoded.
     pub fn held(&self, key: &EntryKey) -> Option<(EntryHash, Option<&Entry>)> {
         let held = self.entries.get(key)?;
         let good = held
@@ -111,27 +110,27 @@ impl NodePlan {
         self.entries.iter().map(|(key, held)| (key, held.received))
     }
 
-    /// All entries that could be read, in order.
+    /// All entries with a valid value, in order of their keys.
     pub fn entries(&self) -> impl Iterator<Item = (&EntryKey, &Entry)> {
         self.good()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing was received yet.
+    /// Whether the plan has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// An entry that can be used.
+    /// The last valid value of an entry.
     pub fn get(&self, key: &EntryKey) -> Option<&Entry> {
         self.entries.get(key)?.good.as_ref().map(|(_, entry)| entry)
     }
 
-    /// What the node is; `None` before a first plan.
+    /// The node entry; `None` before the first plan.
     pub fn node(&self) -> Option<&Arc<NodeEntry>> {
         match self.get(&EntryKey::Node)? {
             Entry::Node(node) => Some(node),
@@ -177,7 +176,7 @@ impl NodePlan {
             .filter_map(|(key, held)| held.good.as_ref().map(|(_, entry)| (key, entry)))
     }
 
-    /// The list that serves a port in a family. A list that is not in the plan is empty.
+    /// The list that serves a port in a family. `None`, which means an empty list, if the plan does not contain it.
     pub fn backends(
         &self,
         service: &ServiceId,
@@ -197,10 +196,10 @@ impl NodePlan {
         }
     }
 
-    /// Makes the staged changes, if they lead to the hash that the sender announced.
+    /// Applies the staged changes, if they lead to the hash that the sender announced.
     ///
     /// # Errors
-    /// [`HashMismatch`] when they do not; the plan is as it was.
+    /// [`HashMismatch`] if they do not; the plan is then unchanged.
     pub fn apply(&mut self, staged: StagedChanges, expected: PlanHash) -> Result<(), HashMismatch> {
         let mut hash = match &staged.replaces {
             Replaces::Nothing => self.received,
@@ -277,14 +276,14 @@ impl NodePlan {
     }
 }
 
-/// Changes that were received and have not taken effect yet. The last change to a key wins.
+/// Changes that were received but have not taken effect yet. The last change to a key wins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StagedChanges {
     replaces: Replaces,
     changes: BTreeMap<EntryKey, Change>,
 }
 
-/// Which entries are gone that staged changes do not name.
+/// The entries that are removed unless a staged change names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Replaces {
     #[default]
@@ -304,12 +303,12 @@ impl Replaces {
 }
 
 impl StagedChanges {
-    /// Changes to a plan that is held already.
+    /// Changes to the existing plan.
     pub fn delta() -> Self {
         Self::default()
     }
 
-    /// A whole plan: what it does not name is gone.
+    /// A whole plan: entries that it does not name are removed.
     pub fn snapshot() -> Self {
         Self {
             replaces: Replaces::Everything,
@@ -317,7 +316,7 @@ impl StagedChanges {
         }
     }
 
-    /// Some buckets as a whole: what these hold and it does not name is gone.
+    /// Some buckets as a whole: entries in these buckets that it does not name are removed.
     pub fn of_buckets(buckets: Buckets) -> Self {
         Self {
             replaces: Replaces::Buckets(buckets),
@@ -325,33 +324,33 @@ impl StagedChanges {
         }
     }
 
-    /// One more change.
+    /// Stages a change.
     pub fn push(&mut self, change: Change) {
         self.changes.insert(change.key().clone(), change);
     }
 
-    /// The entries that are touched.
+    /// The keys of the changed entries.
     pub fn keys(&self) -> impl Iterator<Item = &EntryKey> {
         self.changes.keys()
     }
 
-    /// How many entries are touched.
+    /// The number of changed entries.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Whether no entry is touched.
+    /// Whether no entry is changed.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
-/// Staged changes lead to another plan than the sender has.
+/// Staged changes lead to a different plan than the sender announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the changes lead to plan {found}, the controller announced {expected}")]
+#[error("the changes lead to plan {found}, but the controller announced {expected}")]
 pub struct HashMismatch {
-    /// What the sender announced.
+    /// The hash that the sender announced.
     pub expected: PlanHash,
-    /// What the changes lead to.
+    /// The hash to which the changes lead.
     pub found: PlanHash,
 }

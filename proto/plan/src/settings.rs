@@ -1,4 +1,4 @@
-//! Settings in force on a node. Names follow KubeProxyConfiguration where the meaning is the same.
+//! The settings in force on a node. Names follow KubeProxyConfiguration if the meaning is the same.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,52 +9,53 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
-/// Everything about a node's proxy that a user may set.
+/// All user settings of a node's proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
-    /// The IPVS scheduler of Services that name none (S-101).
+    /// The IPVS scheduler of Services that do not name one (S-101).
     pub scheduler: Arc<str>,
-    /// Where node ports answer: `primary`, or ranges; empty means all local addresses (S-32…34).
+    /// The node addresses that serve node ports: `primary`, or CIDR ranges; empty means all local addresses
+    /// (S-32…34).
     pub node_port_addresses: Vec<String>,
-    /// The ports that the API server takes node ports from (S-222).
+    /// The port range from which the API server allocates node ports (S-222).
     pub node_port_range: PortRange,
-    /// How packets of this node's pods are told from others (S-204).
+    /// How packets from this node's pods are recognised (S-204).
     pub local_detection: LocalDetection,
     /// Source address translation.
     pub masquerade: MasqueradeSettings,
-    /// How packets to Services are led to IPVS.
+    /// How packets to Services are routed to IPVS.
     pub capture: CaptureSettings,
-    /// Whether the host's firewall decides who may connect to Services on the node's own addresses (S-213).
+    /// Whether the host's firewall applies to connections to Services on the node's own addresses (S-213).
     pub host_firewall: HostFirewall,
-    /// Which external IPs may be captured.
+    /// The external IPs that Services may use.
     #[serde(rename = "externalIPs")]
     pub external_ips: ExternalIpSettings,
-    /// Virtual servers in these ranges belong to somebody else.
+    /// Ranges of virtual servers that belong to other programs and are left alone.
     #[serde(rename = "excludeCIDRs")]
     pub exclude_cidrs: Vec<IpNet>,
     /// Connection timeouts of IPVS (S-105).
     pub timeouts: TimeoutSettings,
     /// Connection tracking limits (S-178, S-179).
     pub conntrack: ConntrackSettings,
-    /// How often the kernel is compared with the plan.
+    /// The intervals of comparing the kernel with the plan.
     pub sync: SyncSettings,
-    /// How backends that left the cluster are let go.
+    /// How backends that left the cluster are drained.
     pub drain: DrainSettings,
-    /// What is done about kernel state that somebody else changed.
+    /// The reaction to kernel state that another program changed.
     pub drift: Drift,
-    /// Drop packets from backends that connection tracking calls invalid (S-173).
+    /// Whether to drop packets from backends that connection tracking classifies as invalid (S-173).
     pub drop_invalid: bool,
-    /// The dummy device that routes to service ranges lead to. It has no address.
+    /// The dummy device of the routes to service ranges. It has no address.
     pub device: Arc<str>,
-    /// The plan kept on disk.
+    /// The plan saved on disk.
     pub disk: DiskSettings,
-    /// The node's health port.
+    /// The address and port of the node's health endpoint.
     pub healthz: ListenSettings,
-    /// The metrics port.
+    /// The address and port of the metrics endpoint.
     pub metrics: ListenSettings,
-    /// Which Services are ours, by the value of `service.kubernetes.io/service-proxy-name`; empty
-    /// means those without the label (S-2).
+    /// The value of the label `service.kubernetes.io/service-proxy-name` that selects the Services to serve; empty
+    /// selects Services without the label (S-2).
     pub service_proxy_name: String,
 }
 
@@ -91,29 +92,29 @@ impl Default for Settings {
     }
 }
 
-/// How packets of this node's pods are recognised.
+/// How packets from this node's pods are recognised.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", deny_unknown_fields)]
 pub enum LocalDetection {
-    /// The source lies in one of the node's pod ranges.
+    /// By a source address in the node's pod ranges.
     #[default]
     #[serde(rename = "NodeCIDR")]
     NodeCidr,
-    /// The source lies in one of these cluster-wide ranges.
+    /// By a source address in these cluster-wide ranges.
     #[serde(rename = "ClusterCIDR")]
     ClusterCidr {
-        /// The ranges all pods have their addresses from.
+        /// The ranges of all pods' addresses.
         #[serde(rename = "clusterCIDRs")]
         cluster_cidrs: Vec<IpNet>,
     },
-    /// The packet came in by this bridge.
+    /// By this bridge as the input interface.
     BridgeInterface {
         /// The bridge's name, at most 15 bytes.
         bridge: String,
     },
-    /// The packet came in by an interface whose name begins so.
+    /// By an input interface with this name prefix.
     InterfaceNamePrefix {
-        /// The beginning of the names, at most 15 bytes.
+        /// The prefix of the names, at most 14 bytes.
         prefix: String,
     },
 }
@@ -122,9 +123,9 @@ pub enum LocalDetection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MasqueradeSettings {
-    /// Which bit of the packet mark is ours, 0 to 31 (S-72).
+    /// The bit of the packet mark that requests masquerading, 0 to 31 (S-72).
     pub bit: u8,
-    /// Masquerade everything that goes to cluster IPs, pods too (S-75).
+    /// Whether to masquerade all connections to cluster IPs, including those from pods (S-75).
     pub all: bool,
 }
 
@@ -138,26 +139,26 @@ impl Default for MasqueradeSettings {
 }
 
 impl MasqueradeSettings {
-    /// The bit as a mark, which is its own mask.
+    /// The bit as a mark value, which is also its mask.
     pub fn mark(&self) -> u32 {
         mark(self.bit)
     }
 }
 
-/// The mark with this bit alone.
+/// The mark value with only this bit set.
 fn mark(bit: u8) -> u32 {
     1u32.checked_shl(bit.into()).unwrap_or_default()
 }
 
-/// How packets to Services are led to IPVS: by a mark, policy routing rules and a table.
+/// How packets to Services are routed to IPVS: by a mark, policy routing rules and a routing table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CaptureSettings {
-    /// Which bit of the packet mark is ours, 0 to 31.
+    /// The bit of the packet mark that selects packets for IPVS, 0 to 31.
     pub bit: u8,
     /// The priority of the first of three policy routing rules, 1 to 32763.
     pub rule_priority: u32,
-    /// The routing table, 256 or more.
+    /// The number of the routing table, at least 256.
     pub table: u32,
 }
 
@@ -172,28 +173,28 @@ impl Default for CaptureSettings {
 }
 
 impl CaptureSettings {
-    /// The bit as a mark, which is its own mask.
+    /// The bit as a mark value, which is also its mask.
     pub fn mark(&self) -> u32 {
         mark(self.bit)
     }
 }
 
-/// Who decides about connections to Services on the node's own addresses, such as node ports.
+/// Whether the host's firewall applies to connections to Services on the node's own addresses, such as node ports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostFirewall {
-    /// They are let in, whatever the host's chain INPUT says.
+    /// They are accepted, regardless of the host's INPUT chain.
     #[default]
     Open,
-    /// The host's chain INPUT decides.
+    /// The host's INPUT chain decides.
     Respect,
 }
 
-/// Ports from a first to a last one, written `30000-32767`.
+/// An inclusive port range, written as `30000-32767`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortRange {
-    /// The first.
+    /// The first port.
     pub first: u16,
-    /// The last.
+    /// The last port.
     pub last: u16,
 }
 
@@ -212,11 +213,11 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// A text that is no range of ports.
+/// The text is not a port range.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is no range of ports; write the first and the last, like 30000-32767")]
+#[error("{text:?} is not a port range; write the first and the last port, for example 30000-32767")]
 pub struct PortRangeError {
-    /// The text as it came.
+    /// The text as received.
     pub text: String,
 }
 
@@ -247,7 +248,7 @@ impl<'de> Deserialize<'de> for PortRange {
     }
 }
 
-/// Which external IPs may be captured (CVE-2020-8554).
+/// The external IPs that Services may use (CVE-2020-8554).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExternalIpSettings {
@@ -266,16 +267,16 @@ impl Default for ExternalIpSettings {
     }
 }
 
-/// Timeouts of IPVS connections; 0 leaves the kernel's.
+/// Timeouts of IPVS connections; 0 keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TimeoutSettings {
-    /// Idle established TCP connections. The kernel's 15 minutes reset what connection tracking keeps for a day
-    /// (S-221).
+    /// The timeout of idle established TCP connections. The kernel's default of 15 minutes would reset connections
+    /// that connection tracking keeps for a day (S-221).
     pub tcp: Period,
-    /// TCP connections after a FIN.
+    /// The timeout of TCP connections after a FIN.
     pub tcp_fin: Period,
-    /// UDP flows.
+    /// The timeout of UDP flows.
     pub udp: Period,
 }
 
@@ -289,23 +290,23 @@ impl Default for TimeoutSettings {
     }
 }
 
-/// Connection tracking limits; 0 leaves the kernel's.
+/// Connection tracking limits; 0 keeps the kernel's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ConntrackSettings {
-    /// Entries for each core.
+    /// The maximum number of entries per core.
     pub max_per_core: u32,
-    /// Entries at least.
+    /// The lower bound of the maximum number of entries, regardless of the number of cores.
     pub min: u32,
-    /// How long an idle established TCP connection is kept.
+    /// The timeout of an idle established TCP connection.
     pub tcp_established: Period,
-    /// How long a TCP connection in CLOSE_WAIT is kept.
+    /// The timeout of a TCP connection in CLOSE_WAIT.
     pub tcp_close_wait: Period,
-    /// How long a UDP flow is kept that had no answer yet.
+    /// The timeout of a UDP flow without a reply yet.
     pub udp_timeout: Period,
-    /// How long a UDP flow is kept that had answers.
+    /// The timeout of a UDP flow with replies.
     pub udp_stream_timeout: Period,
-    /// Do not call out-of-window packets invalid.
+    /// Whether to accept out-of-window packets instead of classifying them as invalid.
     pub tcp_be_liberal: bool,
 }
 
@@ -323,13 +324,13 @@ impl Default for ConntrackSettings {
     }
 }
 
-/// How often the kernel is compared with the plan.
+/// The intervals of comparing the kernel with the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SyncSettings {
-    /// A full comparison, also when nothing changed (S-184).
+    /// The interval of full comparisons, also when nothing changed (S-184).
     pub period: Period,
-    /// The shortest time between two applied batches.
+    /// The minimum time between two applied batches.
     pub min_period: Period,
 }
 
@@ -342,11 +343,11 @@ impl Default for SyncSettings {
     }
 }
 
-/// How backends that left the cluster are let go.
+/// How backends that left the cluster are drained.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DrainSettings {
-    /// How long their connections may live on.
+    /// How long they may keep their connections.
     pub deadline: Period,
 }
 
@@ -358,23 +359,23 @@ impl Default for DrainSettings {
     }
 }
 
-/// What is done about kernel state that somebody else changed.
+/// The reaction to kernel state that another program changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Drift {
-    /// It is put right.
+    /// Correct it and report it.
     #[default]
     Repair,
-    /// It is only reported.
+    /// Only report it.
     Report,
 }
 
-/// The plan kept on disk.
+/// The plan saved on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DiskSettings {
-    /// After a reboot, a plan older than this is used for boot-critical Services only …
+    /// After a reboot, a saved plan older than this is used only for boot-critical Services …
     pub max_age: Period,
-    /// … until this long has passed without any controller.
+    /// … until this time has passed without a connection to a controller.
     pub grace: Period,
 }
 
@@ -387,32 +388,31 @@ impl Default for DiskSettings {
     }
 }
 
-/// Where a server of the agent listens.
+/// The listen address of one of the agent's servers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListenSettings {
     /// The address; an unspecified one means both families (S-146).
     pub bind_address: IpAddr,
-    /// The port; 0 means that nobody listens.
+    /// The port; 0 disables the server.
     pub port: u16,
 }
 
 impl ListenSettings {
-    /// Whether somebody listens at all.
+    /// Whether the server is enabled.
     pub fn is_on(&self) -> bool {
         self.port != 0
     }
 }
 
-/// A length of time in whole milliseconds, written as Kubernetes writes them: `30s`, `1m30s`,
-/// `250ms`.
+/// A duration in whole milliseconds, written as in Kubernetes: `30s`, `1m30s`, `250ms`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period {
     milliseconds: u64,
 }
 
 impl Period {
-    /// So many seconds.
+    /// A duration of whole seconds.
     pub const fn seconds(seconds: u32) -> Self {
         // A widening conversion; `u64::from` is not const.
         #[allow(clippy::cast_lossless)]
@@ -421,23 +421,23 @@ impl Period {
         }
     }
 
-    /// So many milliseconds.
+    /// A duration of whole milliseconds.
     pub const fn milliseconds(milliseconds: u64) -> Self {
         Self { milliseconds }
     }
 
-    /// The length in milliseconds.
+    /// The duration in milliseconds.
     pub const fn as_milliseconds(self) -> u64 {
         self.milliseconds
     }
 
-    /// The same as a standard duration.
+    /// The duration as a standard library value.
     pub const fn as_duration(self) -> std::time::Duration {
         std::time::Duration::from_millis(self.milliseconds)
     }
 }
 
-/// As Go prints a duration without its zero parts: `1h`, `1m30s`, `250ms`, `0s`.
+/// Written like a Go duration without its zero parts: `1h`, `1m30s`, `250ms`, `0s`.
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.milliseconds == 0 {
@@ -455,14 +455,16 @@ impl fmt::Display for Period {
     }
 }
 
-/// Units from the longest, in milliseconds.
+/// Units and their lengths in milliseconds, longest first.
 const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// A text that is no length of time.
+/// The text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is no duration; write whole numbers with units h, m, s or ms, like 30s or 1m30s")]
+#[error(
+    "{text:?} is not a duration; write whole numbers with units h, m, s or ms, like 30s or 1m30s"
+)]
 pub struct PeriodError {
-    /// The text as it came.
+    /// The text as received.
     pub text: String,
 }
 
@@ -487,7 +489,7 @@ impl FromStr for Period {
             let (unit, tail) = tail.split_at(letters);
             let length = match UNITS.iter().find(|(name, _)| *name == unit) {
                 Some((_, length)) => *length,
-                // Go writes a bare zero too.
+                // Go also writes a zero without a unit.
                 None if unit.is_empty() && text == "0" => 0,
                 None => return Err(error()),
             };

@@ -1,5 +1,5 @@
-//! Generated plans, for laws of everything that handles one. Values are drawn from small pools, so
-//! that entries meet, clash and repeat.
+//! Proptest strategies for plans, used by the laws of all code that handles plans. Values are drawn from small pools,
+//! so that entries refer to each other, collide and repeat.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::{
     Policy, Protocol, Scope, ScopeKind, ServiceId, Settings, WhenEmpty,
 };
 
-/// The node that generated plans are for.
+/// The node of the generated plans.
 pub const NODE: &str = "node-a";
 
-/// The zone it is in.
+/// The zone of that node.
 pub const ZONE: &str = "zone-1";
 
 /// A port, mostly a common one.
@@ -61,8 +61,8 @@ pub fn backends(family: Family) -> impl Strategy<Value = BackendList> {
     vec(backend, 0..6).prop_map(BackendList::new)
 }
 
-/// Under policy Local a node uses its own endpoints; where it has none, what serves policy Cluster,
-/// without outsiders if there is anything.
+/// Under policy Local, a node uses its own endpoints. If it has none, it uses the list of policy Cluster, and drops
+/// outsiders if that list is not empty.
 fn list_use() -> impl Strategy<Value = ListUse> {
     let shared = select(vec![ScopeKind::Cluster, ScopeKind::Zone, ScopeKind::Node]);
     let cluster = shared.prop_map(|scope| (scope, Outsiders::Allow));
@@ -188,7 +188,7 @@ pub fn local() -> impl Strategy<Value = Local> {
     })
 }
 
-/// The node, with settings that differ in a few places.
+/// The node entry, with a few varying settings.
 pub fn node() -> impl Strategy<Value = NodeEntry> {
     let scheduler = select(vec!["rr", "lc", "mh"]);
     let udp = select(vec![0, 60]);
@@ -264,7 +264,7 @@ pub fn entry() -> impl Strategy<Value = (EntryKey, Entry)> {
     ]
 }
 
-/// All entries of a plan, the node among them.
+/// All entries of a plan, including the node.
 pub fn entries() -> impl Strategy<Value = Vec<(EntryKey, Entry)>> {
     let heads = btree_map(service_id(), head(), 0..5);
     let lists = vec(
@@ -287,7 +287,7 @@ pub fn entries() -> impl Strategy<Value = Vec<(EntryKey, Entry)>> {
             .chain(heads)
             .chain(lists)
             .chain(locals);
-        // One entry for each key.
+        // Keep one entry per key.
         all.collect::<std::collections::BTreeMap<_, _>>()
             .into_iter()
             .collect()

@@ -1,11 +1,11 @@
-//! The closed vocabularies of a plan, spelled as Kubernetes spells them.
+//! The enums of a plan, spelled as in Kubernetes.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// An IP family. A Service of both families is planned once for each (S-7).
+/// An IP family. A dual-stack Service is planned once for each family (S-7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
     /// IPv4.
@@ -44,13 +44,13 @@ impl fmt::Display for Family {
     }
 }
 
-/// A transport protocol that a Service port may name.
+/// The transport protocol of a Service port.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
-    /// TCP, what Kubernetes assumes where nothing is said.
+    /// TCP, the default in Kubernetes.
     #[default]
     Tcp,
     /// UDP.
@@ -81,31 +81,31 @@ impl fmt::Display for Protocol {
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Policy {
-    /// Endpoints anywhere in the cluster serve.
+    /// Connections go to endpoints anywhere in the cluster.
     #[default]
     Cluster,
-    /// Only endpoints of the node that took the packet serve.
+    /// Connections go only to endpoints on the node that received the packet.
     Local,
 }
 
-/// What clients meet when a list has no backend.
+/// What happens to connections if a list has no backend.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum WhenEmpty {
-    /// The connection is refused at once (S-21, S-23).
+    /// The connection is rejected at once (S-21, S-23).
     #[default]
     Reject,
 }
 
-/// What happens to clients that are neither the node itself nor one of its pods.
+/// What happens to connections of outsiders: clients that are neither the node itself nor one of its pods.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Outsiders {
-    /// They are served like everybody.
+    /// They are served like all other clients.
     #[default]
     Allow,
-    /// Their new connections meet silence, so that a balancer tries another node (S-22).
+    /// Their new connections are dropped, so that a load balancer tries another node (S-22).
     Drop,
 }

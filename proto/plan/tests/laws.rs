@@ -11,7 +11,7 @@ use portolan_plan::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A stand-in for the wire: any function of the value will do as its bytes.
+/// A stand-in for the encoded bytes: any function of the value works.
 fn hash(key: &EntryKey, entry: &Entry) -> EntryHash {
     EntryHash::of(key, format!("{entry:?}").as_bytes())
 }
@@ -141,7 +141,7 @@ proptest! {
         prop_assert_eq!(hashes.differing(&read), Buckets::default());
     }
 
-    /// Whoever comes back with any plan is led to any other by the buckets that differ.
+    /// The differing buckets of any plan turn an agent's old plan into it.
     #[test]
     fn the_differing_buckets_lead_from_one_plan_to_another(
         (start, end) in (strategies::entries(), strategies::entries()),
@@ -177,11 +177,11 @@ proptest! {
     }
 
     #[test]
-    fn a_document_tells_the_same_plan_when_it_is_read_back(entries in strategies::entries()) {
+    fn a_document_reads_back_as_the_same_plan(entries in strategies::entries()) {
         let mut document = PlanDocument::from_plan(&plan(&entries), Vec::new()).unwrap();
         let read = document.clone().into_plan().unwrap();
         let mut again = PlanDocument::from_plan(&read, Vec::new()).unwrap();
-        // The document's reader has no bytes to hash.
+        // A plan read from a document has no encoded bytes to hash.
         document.hash = String::new();
         again.hash = String::new();
         prop_assert_eq!(again, document);
@@ -235,7 +235,7 @@ fn a_document_of_another_version_is_refused_by_its_number() {
     let error = document.into_plan().unwrap_err().to_string();
     assert_eq!(
         error,
-        "version: 2 is not known here; this program reads version 1"
+        "version: 2 is not supported; this program reads version 1"
     );
 }
 

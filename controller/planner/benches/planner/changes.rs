@@ -1,4 +1,4 @@
-//! One change in a cluster that is planned already, at three sizes of it.
+//! Cost of one change in a planned cluster, at three sizes.
 
 use std::cell::RefCell;
 
@@ -11,15 +11,15 @@ use crate::cluster::{self, NODES};
 /// Numbers of Services.
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 
-/// Readiness of an endpoint that comes and goes.
+/// An endpoint that alternates between ready and not ready.
 #[derive(Default)]
 pub(crate) struct Flips {
-    /// How often it changed.
+    /// Number of changes so far.
     count: usize,
 }
 
 impl Flips {
-    /// The slice of a Service with its third endpoint as it was not in the event before.
+    /// The slice of a Service whose third endpoint alternates.
     pub(crate) fn next(&mut self, service: usize) -> Event {
         self.count += 1;
         let unready: &[usize] = if self.count.is_multiple_of(2) {
@@ -31,7 +31,7 @@ impl Flips {
     }
 }
 
-/// Plans a change and lets go of what it replaced, as the controller does.
+/// Plans a change and drops what it replaced, as the controller does.
 pub(crate) fn apply(planner: &mut Planner, event: Event) {
     drop(planner.apply([event]));
 }
@@ -62,7 +62,7 @@ fn endpoint_readiness_of_two_ports_with_zone_hints(bencher: Bencher<'_, '_>, ser
     flip(bencher, services, HINTED);
 }
 
-/// Each time it is another Service, whose memory the processor has not at hand.
+/// A different Service each time, so that its memory is not in the CPU cache.
 #[divan::bench(args = SIZES, sample_count = 1000)]
 fn endpoint_readiness_of_another_service_each_time(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
@@ -72,8 +72,8 @@ fn endpoint_readiness_of_another_service_each_time(bencher: Bencher<'_, '_>, ser
         .bench_local_values(|event| apply(&mut planner, event));
 }
 
-/// Goes through all Services, far from one to the next: in one round an endpoint of each becomes
-/// unready, in the next it is ready again.
+/// Changes all Services, far from one to the next: in one round an endpoint of each becomes unready, in the next it
+/// becomes ready again.
 pub(crate) struct Round {
     services: usize,
     at: usize,
@@ -90,7 +90,7 @@ impl Round {
     }
 
     pub(crate) fn next(&mut self) -> Event {
-        // A prime that divides no size here, so every Service has its turn.
+        // A prime that divides no size, so that every Service is visited.
         self.at = (self.at + 7_919) % self.services;
         let unready: &[usize] = if (self.done / self.services).is_multiple_of(2) {
             &[3]
@@ -102,7 +102,7 @@ impl Round {
     }
 }
 
-/// An object that is as it was: a watch that begins again sends all of them.
+/// An unchanged object: a restarted watch sends all of them.
 #[divan::bench(args = SIZES, sample_count = 1000)]
 fn an_equal_slice_again(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
@@ -115,7 +115,7 @@ fn an_equal_slice_again(bencher: Bencher<'_, '_>, services: usize) {
         .bench_local_values(|event| apply(&mut planner, event));
 }
 
-/// One at a time, because the node has to leave before it can join again.
+/// One at a time, because the node must leave before it can join again.
 #[divan::bench(args = SIZES, sample_size = 1, sample_count = 1000)]
 fn a_node_joins(bencher: Bencher<'_, '_>, services: usize) {
     let planner = RefCell::new(cluster::planned(services));
@@ -129,7 +129,7 @@ fn a_node_joins(bencher: Bencher<'_, '_>, services: usize) {
         .bench_local_values(|event| apply(&mut planner.borrow_mut(), event));
 }
 
-/// All entries of its plan are found, none is made: they are shared with the other nodes.
+/// All entries of its plan are found, none is created: they are shared with other nodes.
 #[divan::bench(args = SIZES, sample_count = 50)]
 fn all_entries_of_a_node_that_joined(bencher: Bencher<'_, '_>, services: usize) {
     let mut planner = cluster::planned(services);
@@ -148,7 +148,7 @@ fn the_zone_label_of_a_node(bencher: Bencher<'_, '_>, services: usize) {
         .bench_local_values(|event| apply(&mut planner, event));
 }
 
-/// A node that goes from one zone to the other and back.
+/// A node that moves between two zones.
 #[derive(Default)]
 pub(crate) struct Moves {
     count: usize,

@@ -1,7 +1,7 @@
-//! Clusters of any size, made up by counting: the same every time.
+//! Deterministic clusters of any size.
 //!
-//! Every object is made anew when it is asked for, as a watch makes it: its names are values of its
-//! own, so that nothing is equal only because it is the same memory.
+//! Every object is created when it is requested, as by a watch: its names are separate values, so that nothing is
+//! equal only because it shares memory.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use portolan_planner::model::{
     SliceId, SlicePort,
 };
 
-/// Nodes of every cluster here.
+/// Number of nodes of every cluster.
 pub(crate) const NODES: usize = 5_000;
-/// Endpoints of an ordinary Service.
+/// Number of endpoints of an ordinary Service.
 pub(crate) const ENDPOINTS: usize = 15;
-/// Endpoints of a slice, as Kubernetes' own controller fills them.
+/// Number of endpoints per slice, as the EndpointSlice controller fills them.
 const SLICE: usize = 100;
-/// Zones, as a cloud calls them.
+/// Zone names.
 const ZONES: [&str; 3] = ["eu-central-1a", "eu-central-1b", "eu-central-1c"];
 
-/// A cluster of ordinary Services, by their number.
+/// Events of a cluster with this number of ordinary Services.
 pub(crate) fn events(services: usize) -> Vec<Event> {
     let cidr = ServiceCidr {
         name: "kubernetes".into(),
@@ -60,7 +60,7 @@ fn ports_of(service: usize) -> usize {
     1 + usize::from(service.is_multiple_of(3))
 }
 
-/// A tenth of Services have an address of a balancer and node ports.
+/// A tenth of Services have a load balancer address and node ports.
 fn is_external(service: usize) -> bool {
     service % 10 == 5
 }
@@ -75,12 +75,12 @@ pub(crate) fn node_name(number: usize) -> Arc<str> {
     format!("node-{number:05}").into()
 }
 
-/// The zone that a node is in, until it is moved.
+/// The initial zone of a node.
 pub(crate) fn zone_of(node: usize) -> &'static str {
     ZONES[node % ZONES.len()]
 }
 
-/// The node that an endpoint of a Service runs on: far from its neighbours.
+/// The node of an endpoint of a Service: far from those of its neighbours.
 pub(crate) fn host_of(service: usize, endpoint: usize) -> usize {
     (service * ENDPOINTS + endpoint * 1_237) % NODES
 }
@@ -138,14 +138,14 @@ pub(crate) fn service(number: usize) -> Service {
     }
 }
 
-/// The same with an address of a balancer, and node ports.
+/// The same with a load balancer address and node ports.
 pub(crate) fn with_balancer(mut service: Service, number: usize) -> Service {
     service.external = Some(Box::new(External {
         balancer_ips: vec![address(100, number)],
         ..External::default()
     }));
     for (index, port) in service.ports.iter_mut().enumerate() {
-        // Two for each of them, within the range that Kubernetes gives out.
+        // Two for each of them, within the default node port range.
         port.node_port = u16::try_from(30_000 + number / 10 * 2 + index).ok();
     }
     service
@@ -162,7 +162,7 @@ pub(crate) fn slice(service: usize, unready: &[usize]) -> EndpointSlice {
     slice_of(service, 0, endpoints.collect())
 }
 
-/// The Service that stands for a DaemonSet; it has one port.
+/// The Service of a DaemonSet; it has one port.
 pub(crate) const DAEMON_SET: usize = 1;
 
 /// The slices of a DaemonSet with a pod on every node.
@@ -172,7 +172,7 @@ pub(crate) fn daemon_set() -> Vec<EndpointSlice> {
         .collect()
 }
 
-/// One slice of it; one of its pods, by its place there, may be not ready.
+/// One slice of it; one of its pods, given by its index, may be unready.
 pub(crate) fn daemon_slice(place: usize, unready: Option<usize>) -> EndpointSlice {
     let endpoints = (0..SLICE).map(|number| {
         let host = place * SLICE + number;

@@ -8,12 +8,12 @@ use portolan_planner::model::{Event, Service};
 use crate::changes::apply;
 use crate::cluster::{self, DAEMON_SET, NODES};
 
-/// Of which policy is Local.
+/// The policy that is Local.
 #[derive(Debug, Clone, Copy)]
 enum Local {
     /// `internalTrafficPolicy`
     Internal,
-    /// `externalTrafficPolicy`, with an address of a balancer, a node port and a health check port.
+    /// `externalTrafficPolicy`, with a load balancer address, a node port and a health check port.
     External,
 }
 
@@ -52,7 +52,7 @@ fn planned(local: Local) -> Planner {
     planner
 }
 
-/// One pod in the middle of the DaemonSet that comes and goes.
+/// One pod in the middle of the DaemonSet that alternates between ready and not ready.
 #[derive(Default)]
 struct Pod {
     count: usize,

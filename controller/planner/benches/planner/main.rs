@@ -1,9 +1,9 @@
-//! What planning costs: `cargo bench -p portolan-planner`, or with a part of a name behind `--`.
+//! Benchmarks of planning: `cargo bench -p portolan-planner`, with a part of a name after `--` as filter.
 //!
-//! Times are of one thread; allocations are counted in the same runs, which makes them a little
-//! slower. At the end stand the ratios that must stay near one: a change must cost what it touches,
-//! whatever the size of the cluster. Nothing outside this process is touched.
-// Benchmarks print, and a panic is a fine way for one to say that it measures the wrong thing.
+//! Times are for one thread; allocations are counted in the same runs, which makes them slightly slower. At the end
+//! ratios are printed that must stay near 1: the cost of a change must depend on what it affects, not on the size of
+//! the cluster. Accesses nothing outside of this process.
+// Benchmarks print, and panic if they measure the wrong thing.
 #![allow(
     clippy::print_stdout,
     clippy::panic,
@@ -24,7 +24,7 @@ static ALLOCATIONS: AllocProfiler = AllocProfiler::system();
 
 fn main() {
     divan::main();
-    // Who asks for some benchmarks, for a list or for a test run does not wait for ratios.
+    // With a filter, a list or a test run no ratios are computed.
     if std::env::args().skip(1).all(|word| word == "--bench") {
         ratios::print();
     }

@@ -1,4 +1,4 @@
-//! The ratios that matter: a change in a large cluster against the same change in a small one.
+//! Ratios: a change in a large cluster against the same change in a small one.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::cluster;
 /// Numbers of Services.
 const SMALL: usize = 100;
 const LARGE: usize = 10_000;
-/// Each cluster has its turn this many times …
+/// Number of rounds for each cluster …
 const TURNS: usize = 200;
-/// … for this many changes, so that what else the machine does meets both.
+/// … and of changes in each round, alternating so that other load affects both alike.
 const CHANGES: usize = 20;
 
 /// Prints them.

@@ -1,4 +1,4 @@
-//! A whole cluster at once, as after a start of the controller.
+//! Planning a whole cluster at once, as after a start of the controller.
 
 use divan::Bencher;
 use portolan_planner::Planner;

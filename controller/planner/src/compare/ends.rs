@@ -1,4 +1,4 @@
-//! Both ends of a Service: where it answers, and what serves it.
+//! The frontends and endpoints of a Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::PlannedService;
 /// A port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortName {
-    /// Its name; empty for a single unnamed one.
+    /// Its name; empty for a single unnamed port.
     pub name: Arc<str>,
     /// Its protocol.
     pub protocol: Protocol,
@@ -24,28 +24,28 @@ pub struct PortName {
 pub struct PortFrontend {
     /// The port.
     pub port: PortName,
-    /// Where it answers.
+    /// The frontend.
     pub frontend: Frontend,
 }
 
-/// The endpoints that serve a port in one family, in whatever list they are.
+/// The changed endpoints of a port in one family, in any list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndpointChange {
     /// The port.
     pub port: PortName,
     /// The family of their addresses.
     pub family: Family,
-    /// How many there are before.
+    /// Number before.
     pub before: usize,
-    /// How many there are after.
+    /// Number after.
     pub after: usize,
-    /// Those that come, in order. One whose weight changes comes and goes.
+    /// Added endpoints, in order. An endpoint whose weight changes is in both lists.
     pub added: Vec<SocketAddr>,
-    /// Those that go, in order.
+    /// Removed endpoints, in order.
     pub removed: Vec<SocketAddr>,
 }
 
-/// A Service's plan as the whole cluster sees it, or one node.
+/// The plan of a Service for the whole cluster, or for one node.
 #[derive(Default)]
 pub(super) struct View<'a> {
     heads: Vec<&'a Head>,
@@ -69,12 +69,12 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The head that stands for all: they differ in frontends and scopes only.
+    /// A representative head: heads differ only in frontends and scopes.
     pub(super) fn head(&self) -> Option<&'a Head> {
         self.heads.first().copied()
     }
 
-    /// What serves the external frontends of a port, which some nodes may have and others not.
+    /// The list use for external frontends of a port, which may exist on some nodes only.
     pub(super) fn external(&self, name: &str) -> Option<&'a ListUse> {
         let mut ports = self.heads.iter().flat_map(|head| &head.ports);
         ports.find_map(|port| port.external.as_ref().filter(|_| *port.name == *name))
@@ -113,7 +113,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The frontends that come, and those that go.
+/// Added and removed frontends.
 pub(super) fn frontends(
     before: &View<'_>,
     after: &View<'_>,
@@ -123,7 +123,7 @@ pub(super) fn frontends(
     (only(&after, &before), only(&before, &after))
 }
 
-/// What serves each port and family, where that differs.
+/// The endpoints of each port and family that changed.
 pub(super) fn endpoints(before: &View<'_>, after: &View<'_>) -> Vec<EndpointChange> {
     let (before, after) = (before.endpoints(), after.endpoints());
     let none = BTreeSet::new();

@@ -1,38 +1,38 @@
-//! On how many nodes something is so, and which they are, in a few words.
+//! The extent of a change: the number of nodes, and a few of their names.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan_plan::NodeEntry;
 
-/// How many names an extent holds: people know where to look, and thousands of Services on thousands
-/// of nodes stay small.
+/// Maximum number of names in an extent: enough to find an example, and small with thousands of Services on thousands
+/// of nodes.
 pub(super) const NAMES: usize = 10;
 
-/// Some nodes of all those that count.
+/// Some of the considered nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
-    /// Of how many.
+    /// Number of considered nodes.
     pub of: usize,
-    /// The zones they are in, `None` for nodes without one, in order.
+    /// Their zones in order, `None` for nodes without a zone.
     pub zones: BTreeMap<Option<Arc<str>>, ZoneShare>,
-    /// The first ten of them by name.
+    /// The first ten by name.
     pub names: Vec<Arc<str>>,
 }
 
 /// Some nodes of one zone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ZoneShare {
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
-    /// Of how many in the zone.
+    /// Number of considered nodes in the zone.
     pub of: usize,
 }
 
 impl Extent {
-    /// These nodes, which are in order.
+    /// The extent of these nodes, which are in order.
     pub(super) fn new(totals: &ZoneTotals, nodes: &[&NodeEntry]) -> Self {
         let mut extent = Self {
             count: nodes.len(),
@@ -52,13 +52,13 @@ impl Extent {
         extent
     }
 
-    /// Whether it is no node at all.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 }
 
-/// How many nodes there are in each zone.
+/// Number of nodes in each zone.
 #[derive(Debug, Default)]
 pub(super) struct ZoneTotals {
     all: usize,

@@ -1,27 +1,27 @@
-//! Zones and nodes that are imagined to be lost.
+//! The simulated loss of zones and nodes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{ClusterModel, Endpoint, EndpointSlice, Event, ObjectChange};
 
-/// What is lost: nodes, and all endpoints on them.
+/// The lost zones and nodes, with all endpoints on them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Zones: their nodes, and endpoints that say they are there.
+    /// Zones: their nodes, and endpoints in them.
     pub zones: BTreeSet<Arc<str>>,
     /// Nodes.
     pub nodes: BTreeSet<Arc<str>>,
 }
 
-/// A zone or node that nothing in the cluster names.
+/// An unknown zone or node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unknown {
     /// `Zone` or `Node`.
     pub kind: &'static str,
     /// Its name.
     pub name: Arc<str>,
-    /// Those that there are, in order.
+    /// The existing ones, in order.
     pub known: BTreeSet<Arc<str>>,
 }
 
@@ -31,11 +31,10 @@ impl Lost {
         self.zones.is_empty() && self.nodes.is_empty()
     }
 
-    /// What happens to the cluster when it is lost. Topology hints stay as they are: whoever wrote
-    /// them has not seen the loss yet.
+    /// The events of the loss. Topology hints are unchanged, because their author has not reacted yet.
     ///
     /// # Errors
-    /// [`Unknown`], for the first zone or node that neither a Node nor an endpoint names.
+    /// [`Unknown`] for the first zone or node that neither a Node nor an endpoint names.
     pub fn events(&self, model: &ClusterModel) -> Result<Vec<Event>, Unknown> {
         let endpoints = || model.slices().flat_map(|slice| &slice.endpoints);
         let zones = model.nodes().filter_map(|node| node.zone.as_ref());

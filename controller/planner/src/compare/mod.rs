@@ -1,9 +1,8 @@
-//! What differs between the plans of two clusters, or of one cluster at two moments: for every
-//! Service, what and on how many nodes.
+//! Compares the plans of two clusters, or of one cluster before and after a change: which Services changed, how, and
+//! on how many nodes.
 //!
-//! Pure values in, a value out. Nothing goes through Services times nodes: a Service whose plan is
-//! equal is passed over, and of the others' nodes those that see the same are compared once, by the
-//! zones they are in; only nodes that the Service itself names are looked at one by one.
+//! Pure. The cost is not Services times nodes: equal plans are skipped, nodes with equal entries are compared once,
+//! grouped by their zones, and only nodes that a Service names are compared one by one.
 
 mod ends;
 mod extent;
@@ -32,12 +31,12 @@ pub use terms::{Term, TermChange};
 use crate::{PlannedService, Planner};
 use roster::Roster;
 
-/// The plans of a cluster at one moment. Taking them from a planner copies no plan.
+/// The plans of a cluster, before or after. They are borrowed from a planner without copies.
 #[derive(Debug, Clone, Default)]
 pub struct Plans {
-    /// Of all Services.
+    /// The plans of all Services.
     pub services: BTreeMap<ServiceId, Arc<PlannedService>>,
-    /// Of all nodes, by name.
+    /// The entries of all nodes, by name.
     pub nodes: BTreeMap<Arc<str>, Arc<NodeEntry>>,
 }
 
@@ -50,23 +49,23 @@ impl From<&Planner> for Plans {
     }
 }
 
-/// Whether something is there before, after, or both times.
+/// Whether an object was added, removed or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
-    /// Only after.
+    /// Exists only after.
     New,
-    /// Only before.
+    /// Exists only before.
     Gone,
-    /// Both times, and it differs.
+    /// Exists before and after, and differs.
     Changed,
 }
 
-/// Before and after.
+/// The values before and after.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Was<T> {
-    /// What it was.
+    /// The value before.
     pub before: T,
-    /// What it is.
+    /// The value after.
     pub after: T,
 }
 
@@ -77,38 +76,37 @@ impl<T: PartialEq> Was<T> {
     }
 }
 
-/// What differs.
+/// The differences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Services that differ, in order.
+    /// Changed Services, in order.
     pub services: BTreeMap<ServiceId, ServiceDifference>,
-    /// Nodes that are new, gone or changed themselves; those that differ alike are told together.
+    /// Nodes that were added, removed or changed themselves; equal changes are grouped.
     pub nodes: Vec<NodeDifference>,
-    /// The nodes on which some Service differs, of those that are there both times.
+    /// The nodes on which some Service changed, of those that exist before and after.
     pub differing: Extent,
-    /// How many Services there are, before and after.
+    /// Number of Services, before and after.
     pub service_count: Was<usize>,
-    /// How many nodes there are, before and after.
+    /// Number of nodes, before and after.
     pub node_count: Was<usize>,
-    /// How often a Service was compared for a node, or for nodes that see the same: what the
-    /// difference cost.
+    /// Number of comparisons of a Service for a node or a group of equal nodes, as a measure of the cost.
     pub compared: usize,
 }
 
 impl Difference {
-    /// What differs in the whole cluster.
+    /// The differences in the whole cluster.
     pub fn between(before: &Plans, after: &Plans) -> Self {
         Self::seen_by(None, before, after)
     }
 
-    /// What differs on one node. A node that is not there both times has no Services to compare.
+    /// The differences on one node. For a node that does not exist before and after, no Services are compared.
     pub fn on_node(node: &str, before: &Plans, after: &Plans) -> Self {
         Self::seen_by(Some(node), before, after)
     }
 
     fn seen_by(only: Option<&str>, before: &Plans, after: &Plans) -> Self {
         let roster = Roster::new(only, before, after);
-        let mut differing = roster.nobody();
+        let mut differing = roster.no_nodes();
         let mut compared = 0;
         let mut services = BTreeMap::new();
         for id in ids(before, after) {
@@ -144,7 +142,7 @@ impl Difference {
     }
 }
 
-/// The Services of both, each once, in order.
+/// All Services of both, each once, in order.
 fn ids<'a>(before: &'a Plans, after: &'a Plans) -> Vec<&'a ServiceId> {
     let new = after.services.keys();
     let new = new.filter(|id| !before.services.contains_key(*id));

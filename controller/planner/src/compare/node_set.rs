@@ -1,14 +1,14 @@
-//! A set of nodes by their places in a roster. Thousands of Services may each differ on thousands of
-//! nodes: a bit for each node is small, and sets are joined 64 nodes at a time.
+//! A set of nodes by their indexes in a roster. Thousands of Services may each differ on thousands of nodes: a bit
+//! per node is small, and sets are merged 64 nodes at a time.
 
 const BITS: usize = 64;
 
-/// A set of places below the length that it was made for.
+/// A set of indexes below a fixed length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NodeSet(Box<[u64]>);
 
 impl NodeSet {
-    /// No place of these many.
+    /// An empty set for this number of nodes.
     pub(super) fn empty(places: usize) -> Self {
         Self(vec![0; places.div_ceil(BITS)].into())
     }
@@ -17,31 +17,31 @@ impl NodeSet {
         self.0[place / BITS] |= 1 << (place % BITS);
     }
 
-    /// Adds the places of another set.
+    /// Adds the indexes of another set.
     pub(super) fn add(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word |= other;
         }
     }
 
-    /// The places of this set that are not in another.
+    /// The indexes of this set that are not in another.
     pub(super) fn without(&self, other: &Self) -> Self {
         let words = self.0.iter().zip(&other.0);
         Self(words.map(|(word, other)| word & !other).collect())
     }
 
-    /// The places of this set that are in another, too.
+    /// The indexes of this set that are also in another.
     pub(super) fn within(&self, other: &Self) -> Self {
         let words = self.0.iter().zip(&other.0);
         Self(words.map(|(word, other)| word & other).collect())
     }
 
-    /// How many places there are.
+    /// Number of indexes.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The places in ascending order.
+    /// The indexes in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> {
         let words = self.0.iter().enumerate();
         words.flat_map(|(index, word)| {

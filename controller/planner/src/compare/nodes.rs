@@ -1,4 +1,4 @@
-//! Nodes that are new, gone, or differ themselves.
+//! Nodes that were added, removed or changed themselves.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use portolan_plan::{NodeEntry, Settings};
 use super::extent::{Extent, ZoneTotals};
 use super::{Plans, Presence, Was};
 
-/// Nodes that differ alike.
+/// Nodes that changed in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDifference {
-    /// Whether they are new, gone or changed.
+    /// Whether they were added, removed or changed.
     pub presence: Presence,
-    /// What differs of nodes that are there both times.
+    /// The changed fields of nodes that exist before and after.
     pub fields: NodeFields,
-    /// Their settings, if these differ.
+    /// Their settings, if these changed.
     pub settings: Option<Was<Settings>>,
-    /// Which nodes: of those before if they are gone, else of those after.
+    /// The nodes: relative to the nodes before if they were removed, otherwise relative to those after.
     pub nodes: Extent,
 }
 
-/// What differs of a node, but for its settings; `None` is equal.
+/// The changed fields of a node, except for its settings; `None` means equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeFields {
     /// Its zone.
@@ -34,12 +34,12 @@ pub struct NodeFields {
     pub pod_cidrs: Option<Was<Vec<IpNet>>>,
     /// The ranges of cluster IPs.
     pub service_cidrs: Option<Was<Vec<IpNet>>>,
-    /// Whether balancers should send traffic to it.
+    /// Whether load balancers should send traffic to it.
     pub eligible: Option<Was<bool>>,
 }
 
 impl NodeFields {
-    /// Every field of a node's entry is named, so that a new one cannot be forgotten.
+    /// All fields of a node entry are named, so that a new field cannot be forgotten.
     fn between(before: &NodeEntry, after: &NodeEntry) -> Self {
         let NodeEntry {
             name: _,
@@ -67,11 +67,11 @@ fn changed<T: PartialEq + Clone>(before: &T, after: &T) -> Option<Was<T>> {
     })
 }
 
-/// Nodes that changed in the same way: those with the same fields, by the settings, which have no
-/// order, but are nearly always the same for all.
+/// Nodes that changed in the same way: grouped by the changed fields, and by settings, which have no order but are
+/// nearly always equal.
 type Alike<'a> = BTreeMap<NodeFields, Vec<(Option<Was<&'a Settings>>, Vec<&'a NodeEntry>)>>;
 
-/// The nodes that differ; of the whole cluster, or only one. New ones first, then those gone.
+/// The changed nodes of the whole cluster, or only one node. Added nodes first, then removed ones.
 pub(super) fn compare(only: Option<&str>, before: &Plans, after: &Plans) -> Vec<NodeDifference> {
     let wanted = |name: &str| only.is_none_or(|only| only == name);
     let (mut new, mut gone, mut alike) = (Vec::new(), Vec::new(), Alike::new());

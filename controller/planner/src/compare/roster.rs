@@ -1,4 +1,4 @@
-//! The nodes that are there both times, and which of them see the same.
+//! The nodes that exist before and after, grouped by equal plans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::{Plans, Was};
 /// The entries of one node.
 pub(super) type NodePair<'a> = Was<&'a NodeEntry>;
 
-/// Nodes that are there both times, in order of their names.
+/// Nodes that exist before and after, in the order of their names.
 pub(super) struct Roster<'a> {
     nodes: Vec<NodePair<'a>>,
     groups: Vec<Group>,
-    /// The nodes of each zone, as they are after.
+    /// The nodes of each zone, by their zones after.
     zones: BTreeMap<Option<&'a Arc<str>>, NodeSet>,
 }
 
-/// Nodes in the same zone before and in the same zone after. A Service that names none of them has
-/// the same entries for all of them, each time.
+/// Nodes with the same zone before and the same zone after. A Service that names none of them has the same entries
+/// for all of them, before and after.
 pub(super) struct Group {
     pub(super) nodes: NodeSet,
-    /// Whether the zone differs.
+    /// Whether the zone changed.
     pub(super) moved: bool,
 }
 
@@ -42,12 +42,12 @@ impl<'a> Roster<'a> {
         let nodes: Vec<NodePair<'a>> = both.collect();
         let mut pairs: BTreeMap<_, NodeSet> = BTreeMap::new();
         let mut zones: BTreeMap<_, NodeSet> = BTreeMap::new();
-        let nobody = || NodeSet::empty(nodes.len());
+        let empty = || NodeSet::empty(nodes.len());
         for (place, node) in nodes.iter().enumerate() {
             let (before, after) = (node.before.zone.as_ref(), node.after.zone.as_ref());
-            let pair = pairs.entry((before, after)).or_insert_with(nobody);
+            let pair = pairs.entry((before, after)).or_insert_with(empty);
             pair.insert(place);
-            zones.entry(after).or_insert_with(nobody).insert(place);
+            zones.entry(after).or_insert_with(empty).insert(place);
         }
         let group = |((before, after), nodes)| Group {
             nodes,
@@ -60,29 +60,29 @@ impl<'a> Roster<'a> {
         }
     }
 
-    pub(super) fn nobody(&self) -> NodeSet {
+    pub(super) fn no_nodes(&self) -> NodeSet {
         NodeSet::empty(self.nodes.len())
     }
 
-    pub(super) fn everybody(&self) -> NodeSet {
-        let mut all = self.nobody();
+    pub(super) fn all_nodes(&self) -> NodeSet {
+        let mut all = self.no_nodes();
         for group in &self.groups {
             all.add(&group.nodes);
         }
         all
     }
 
-    /// The node at a place.
+    /// The node at an index.
     pub(super) fn node(&self, place: usize) -> &NodePair<'a> {
         &self.nodes[place]
     }
 
-    /// The only node, if there is but one.
+    /// The only node, if the roster is limited to one.
     pub(super) fn only(&self) -> Option<&NodePair<'a>> {
         self.nodes.first().filter(|_| self.nodes.len() == 1)
     }
 
-    /// Where a node is; nowhere if it is not there both times.
+    /// The index of a node; `None` if it does not exist before and after.
     pub(super) fn place(&self, name: &Arc<str>) -> Option<usize> {
         let found = self
             .nodes
@@ -94,12 +94,12 @@ impl<'a> Roster<'a> {
         &self.groups
     }
 
-    /// Whether some node is in another zone than before.
+    /// Whether the zone of some node changed.
     pub(super) fn has_moved(&self) -> bool {
         self.groups.iter().any(|group| group.moved)
     }
 
-    /// The nodes of a set, told by the zones they are in after.
+    /// The nodes of a set, with their zones after.
     pub(super) fn extent(&self, nodes: &NodeSet) -> Extent {
         let shares = self.zones.iter().map(|(zone, all)| {
             let share = ZoneShare {

@@ -1,4 +1,4 @@
-//! Which list serves a node, and with how many endpoints.
+//! Which list serves a node, and how many endpoints it contains.
 
 use std::sync::Arc;
 
@@ -8,69 +8,68 @@ use super::ends::PortName;
 use super::extent::Extent;
 use crate::PlannedService;
 
-/// Nodes whose list of one port and family differs alike.
+/// Nodes whose list of one port and family changed in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedChange {
     /// The port.
     pub port: PortName,
     /// The family.
     pub family: Family,
-    /// Whose connections it is about.
+    /// The connections that it concerns.
     pub clients: Clients,
-    /// What served them.
+    /// The list before.
     pub before: Served,
-    /// What serves them. If it is equal to what was, other endpoints are in the list.
+    /// The list after. If it is equal to the one before, the list contains other endpoints.
     pub after: Served,
-    /// On which nodes.
+    /// The nodes.
     pub nodes: Extent,
 }
 
-/// Whose connections a list is for.
+/// The connections that a list serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Clients {
-    /// Everybody's.
+    /// All connections.
     All,
-    /// Those to cluster IPs.
+    /// Connections to cluster IPs.
     Internal,
-    /// Those to all other frontends.
+    /// Connections to all other frontends.
     External,
 }
 
-/// What serves connections on a node.
+/// The list that serves connections on a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Served {
-    /// Whose list it is.
+    /// The scope of the list.
     pub by: ServedBy,
-    /// How many endpoints are in it.
+    /// Number of endpoints in the list.
     pub endpoints: usize,
-    /// Clients that are neither the node nor one of its pods meet silence.
+    /// New connections of clients that are neither the node nor one of its pods are dropped without an answer.
     pub drops_outsiders: bool,
 }
 
-/// Whose list serves a node. Lists that are a node's own are not told apart, so that nodes which
-/// fare alike are told together.
+/// The scope of a node's list. The node's name is omitted, so that nodes with equal changes are reported together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServedBy {
-    /// The whole cluster's.
+    /// The list of the cluster.
     Cluster,
-    /// What hints make for a zone.
+    /// The list of a zone, from hints.
     Zone(Arc<str>),
-    /// What hints make for the node.
+    /// The list of the node, from hints.
     Node,
-    /// The node's own endpoints, for a policy Local.
+    /// The node's own endpoints, by policy Local.
     Local,
 }
 
-/// A port and family, for whom, and what served and serves them.
+/// A port and family, the connections, and the lists before and after.
 pub(super) type Shift = (PortName, Family, Clients, Served, Served);
 
-/// A Service's plan on one node at one moment.
+/// The plan of a Service on one node, before or after.
 pub(super) struct OnNode<'a> {
     pub(super) planned: &'a PlannedService,
     pub(super) node: &'a NodeEntry,
 }
 
-/// One list as a node uses it.
+/// A list as a node uses it.
 struct Used {
     key: ListKey,
     served: Served,
@@ -100,8 +99,8 @@ impl OnNode<'_> {
     }
 }
 
-/// What of a node's lists differs, for ports and families that are there both times. `renewed` tells
-/// whether a list that is there both times holds other endpoints.
+/// The changed lists of a node, for ports and families that exist before and after. `renewed` returns whether a list
+/// that exists before and after contains other endpoints.
 pub(super) fn shifts(
     before: &OnNode<'_>,
     after: &OnNode<'_>,
@@ -125,7 +124,7 @@ pub(super) fn shifts(
             let internal = shift(&old.internal, &new.internal);
             let external = old.external.as_ref().zip(new.external.as_ref());
             let external = external.map(|(old, new)| shift(old, new));
-            let mut tell = |clients, found: Option<(Served, Served)>| {
+            let mut push = |clients, found: Option<(Served, Served)>| {
                 if let Some((before, after)) = found {
                     let port = PortName {
                         name: old.name.clone(),
@@ -136,10 +135,10 @@ pub(super) fn shifts(
             };
             match external {
                 Some(external) if external != internal => {
-                    tell(Clients::Internal, internal);
-                    tell(Clients::External, external);
+                    push(Clients::Internal, internal);
+                    push(Clients::External, external);
                 }
-                _ => tell(Clients::All, internal),
+                _ => push(Clients::All, internal),
             }
         }
     }

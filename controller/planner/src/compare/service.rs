@@ -1,4 +1,4 @@
-//! What differs of one Service.
+//! Compares the plans of one Service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +14,46 @@ use super::terms::{TermChange, terms};
 use super::{Presence, Was};
 use crate::{HintState, PlannedService};
 
-/// What differs of a Service.
+/// The differences of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceDifference {
-    /// Whether it is new, gone or changed.
+    /// Whether it was added, removed or changed.
     pub presence: Presence,
-    /// Whether endpoints served somebody, and none serve anybody any more.
+    /// Whether it had endpoints before and has none after.
     pub left: Option<Left>,
-    /// Whether topology hints are in force for it, before or after.
+    /// Whether topology hints are effective for it, before or after.
     pub hinted: bool,
-    /// The nodes on which it differs, of those that are there both times.
+    /// The nodes on which it changed, of those that exist before and after.
     pub nodes: Extent,
-    /// Frontends that come, in order.
+    /// Added frontends, in order.
     pub frontends_added: Vec<PortFrontend>,
-    /// Frontends that go, in order.
+    /// Removed frontends, in order.
     pub frontends_removed: Vec<PortFrontend>,
-    /// Endpoints that come and go, by port and family.
+    /// Added and removed endpoints, by port and family.
     pub endpoints: Vec<EndpointChange>,
-    /// Terms that differ, the Service's own first.
+    /// Changed terms, those of the Service first.
     pub terms: Vec<TermChange>,
-    /// What serves nodes, where that differs; nodes that fare alike are told together.
+    /// Changed lists of nodes; nodes with equal changes are grouped.
     pub served: Vec<ServedChange>,
-    /// The nodes where something served a port and family, and nothing does any more: a refusal that
-    /// was not there before. Under policy Local these may be some nodes of many.
+    /// The nodes where a port and family had endpoints before and has none after: new rejections. Under policy Local
+    /// these may be some nodes of many.
     pub emptied: Extent,
-    /// The nodes whose own endpoints differ, ready or not, or what balancers hear of them.
+    /// The nodes whose own endpoints changed, ready or not, or their health check responses.
     pub own: Extent,
 }
 
-/// Where nobody is left to answer, though somebody was. A node without endpoints of its own under
-/// policy Local is no such place, as long as some node has one.
+/// Where endpoints served before and none serve after. A node without endpoints of its own under policy Local does
+/// not count, as long as some node has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Left {
-    /// No endpoint serves the Service any more.
+    /// The whole Service.
     WithNothing,
-    /// These ports have none any more, in these families.
+    /// These ports in these families.
     InPart(BTreeSet<(PortName, Family)>),
 }
 
-/// Compares the plans of a Service; `None` when nobody would notice. `one_node` shows it as the only
-/// node of the roster sees it.
+/// Compares the plans of a Service; `None` if no client or agent would see a difference. With `one_node`, endpoints
+/// and frontends are those of the only node in the roster.
 pub(super) fn compare(
     roster: &Roster<'_>,
     planned: &Was<Option<&PlannedService>>,
@@ -103,7 +103,7 @@ pub(super) fn compare(
 }
 
 impl ServiceDifference {
-    /// Not if it is only about nodes that are gone, or never were.
+    /// Changes that only concern removed or nonexistent nodes do not count.
     fn says_something(&self) -> bool {
         !self.nodes.is_empty()
             || self.left.is_some()
@@ -128,7 +128,7 @@ fn is_hinted(planned: &PlannedService) -> bool {
     hints.any(|hints| in_force(&hints.nodes) || in_force(&hints.zones))
 }
 
-/// Where nobody is left, of the ports and families that still answer.
+/// Where no endpoints are left, for ports and families that still have frontends.
 fn left(before: &PlannedService, after: &PlannedService) -> Option<Left> {
     let (had, has) = (served(before), served(after));
     let heads = after.heads.iter();
@@ -150,13 +150,13 @@ fn left(before: &PlannedService, after: &PlannedService) -> Option<Left> {
     }
 }
 
-/// The ports and families that some endpoint serves somewhere.
+/// The ports and families with an endpoint on some node.
 fn served(planned: &PlannedService) -> BTreeSet<(&str, Family)> {
     let lists = planned.lists.iter().filter(|(_, list)| !list.is_empty());
     lists.map(|(key, _)| (&*key.port, key.family)).collect()
 }
 
-/// On which nodes what differs.
+/// The changes by node.
 struct Found {
     nodes: NodeSet,
     own: NodeSet,
@@ -167,22 +167,21 @@ struct Found {
 impl Found {
     fn everywhere(roster: &Roster<'_>) -> Self {
         Self {
-            nodes: roster.everybody(),
-            own: roster.nobody(),
-            emptied: roster.nobody(),
+            nodes: roster.all_nodes(),
+            own: roster.no_nodes(),
+            emptied: roster.no_nodes(),
             shifts: BTreeMap::new(),
         }
     }
 
-    /// Looks at one node of each group, and at each that a plan names. `None` when nothing can
-    /// differ.
+    /// Compares one node of each group, and each node that a plan names. `None` if nothing can differ.
     fn between(
         roster: &Roster<'_>,
         before: &PlannedService,
         after: &PlannedService,
         compared: &mut usize,
     ) -> Option<Self> {
-        // Equal plans say other things to nodes that are in another zone now, and to nobody else.
+        // Equal plans give different entries only to nodes whose zone changed.
         let only_moved = are_alike(before, after);
         if only_moved && !(roster.has_moved() && depends_on_zone(before)) {
             return None;
@@ -190,9 +189,9 @@ impl Found {
         let sides = Sides::new(before, after);
         let named = sides.named(roster);
         let mut found = Self {
-            nodes: roster.nobody(),
-            own: roster.nobody(),
-            emptied: roster.nobody(),
+            nodes: roster.no_nodes(),
+            own: roster.no_nodes(),
+            emptied: roster.no_nodes(),
             shifts: BTreeMap::new(),
         };
         let groups = roster.groups().iter();
@@ -210,7 +209,7 @@ impl Found {
         Some(found)
     }
 
-    /// Looks at one node; what is so for it is noted by `mark`.
+    /// Compares one node; `mark` records the result.
     fn look(
         &mut self,
         roster: &Roster<'_>,
@@ -231,13 +230,17 @@ impl Found {
             if before.endpoints > 0 && after.endpoints == 0 {
                 mark(&mut self.emptied);
             }
-            mark(self.shifts.entry(shift).or_insert_with(|| roster.nobody()));
+            mark(
+                self.shifts
+                    .entry(shift)
+                    .or_insert_with(|| roster.no_nodes()),
+            );
         }
     }
 
     fn served(&self, roster: &Roster<'_>) -> Vec<ServedChange> {
         let shifts = self.shifts.iter();
-        let told = shifts.map(
+        let changes = shifts.map(
             |((port, family, clients, before, after), nodes)| ServedChange {
                 port: port.clone(),
                 family: *family,
@@ -247,6 +250,6 @@ impl Found {
                 nodes: roster.extent(nodes),
             },
         );
-        told.collect()
+        changes.collect()
     }
 }

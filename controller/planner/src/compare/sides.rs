@@ -1,4 +1,4 @@
-//! Two plans of one Service side by side.
+//! The plans of one Service before and after.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::roster::{NodePair, Roster};
 use super::served::{OnNode, Shift, shifts};
 use crate::PlannedService;
 
-/// Both plans, and which of their lists differ: looked up for every node, so found out once.
+/// Both plans, and which of their lists differ: needed for every node, so computed once.
 pub(super) struct Sides<'a> {
     before: &'a PlannedService,
     after: &'a PlannedService,
@@ -30,7 +30,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// Whether some entry of a node differs.
+    /// Whether an entry of a node changed.
     pub(super) fn differ_on(&self, node: &NodePair<'_>) -> bool {
         let old = self.before.lists_for(node.before).map(|(key, _)| key);
         let mut old = old.collect::<Vec<_>>().into_iter();
@@ -41,12 +41,12 @@ impl<'a> Sides<'a> {
             || old.next().is_some()
     }
 
-    /// Whether the node's own endpoints differ, ready or not, or what it tells balancers of them.
+    /// Whether the node's own endpoints changed, ready or not, or its health check response.
     pub(super) fn own_differ_on(&self, node: &NodePair<'_>) -> bool {
         self.before.local_for(&node.before.name) != self.after.local_for(&node.after.name)
     }
 
-    /// What of the lists of a node differs.
+    /// The changed lists of a node.
     pub(super) fn shifts_on(&self, node: &NodePair<'_>) -> Vec<Shift> {
         let on = |planned, node| OnNode { planned, node };
         let renewed = |key: &ListKey| self.renewed.contains(key);
@@ -57,9 +57,9 @@ impl<'a> Sides<'a> {
         )
     }
 
-    /// The nodes that one of the plans names. All others of a group have the same entries.
+    /// The nodes that one of the plans names. All others of a group have equal entries.
     pub(super) fn named(&self, roster: &Roster<'_>) -> NodeSet {
-        let mut named = roster.nobody();
+        let mut named = roster.no_nodes();
         for planned in [self.before, self.after] {
             let of_lists = planned.lists.keys().filter_map(|key| key.scope.node());
             let names = planned.head_of_node.keys().chain(planned.locals.keys());
@@ -71,8 +71,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// Whether two plans say the same to every node. Every field is named, so that a new one cannot be
-/// forgotten.
+/// Whether two plans are equal for every node. All fields are named, so that a new field cannot be forgotten.
 pub(super) fn are_alike(one: &PlannedService, other: &PlannedService) -> bool {
     let PlannedService {
         id: _,
@@ -94,7 +93,7 @@ pub(super) fn are_alike(one: &PlannedService, other: &PlannedService) -> bool {
             && *elsewhere == other.elsewhere)
 }
 
-/// Whether what a node is told depends on its zone.
+/// Whether the entries of a node depend on its zone.
 pub(super) fn depends_on_zone(planned: &PlannedService) -> bool {
     !planned.head_of_zone.is_empty()
 }

@@ -1,4 +1,4 @@
-//! On which terms a Service is served: policies, affinity, scheduler and the like.
+//! The terms of a Service: policies, affinity, scheduler and similar settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,20 +8,20 @@ use portolan_plan::{Head, HeadPort};
 use super::ends::{PortName, View};
 use crate::PlannedService;
 
-/// Something that a Service says about how it is served.
+/// A term of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Term {
     /// Whether it is programmed first at start.
     BootCritical,
-    /// How long removed backends keep their connections, in seconds.
+    /// How long connections to removed backends are kept, in seconds.
     DrainSeconds,
     /// Its scheduler.
     Scheduler,
-    /// The port on which nodes tell balancers whether they have endpoints.
+    /// The health check port.
     HealthPort,
-    /// Client affinity, in seconds.
+    /// Session affinity timeout, in seconds.
     AffinitySeconds,
-    /// Who may connect to addresses of balancers.
+    /// The source ranges of load balancer addresses.
     SourceRanges,
     /// The policy for cluster IPs.
     InternalPolicy,
@@ -30,7 +30,7 @@ pub enum Term {
 }
 
 impl Term {
-    /// Its name, as the plan's document spells it.
+    /// Its name in the plan document.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::BootCritical => "bootCritical",
@@ -51,22 +51,22 @@ impl fmt::Display for Term {
     }
 }
 
-/// A term that differs.
+/// A changed term.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TermChange {
-    /// The port that it is about; `None` for the whole Service.
+    /// Its port; `None` for the whole Service.
     pub port: Option<PortName>,
-    /// Which term.
+    /// The term.
     pub term: Term,
-    /// What it was, as Kubernetes spells it; `None` where nothing was said.
+    /// The value before, as Kubernetes spells it; `None` if it was not set.
     pub before: Option<String>,
-    /// What it is.
+    /// The value after.
     pub after: Option<String>,
 }
 
 type Terms = BTreeMap<(Option<PortName>, Term), String>;
 
-/// The terms that differ; those of ports only for ports that are there both times.
+/// The changed terms; those of ports only for ports that exist before and after.
 pub(super) fn terms(
     (before, before_view): (&PlannedService, &View<'_>),
     (after, after_view): (&PlannedService, &View<'_>),

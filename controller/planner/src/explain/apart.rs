@@ -1,4 +1,4 @@
-//! Endpoints that slices of a Service bring and that one of its ports never comes to see.
+//! Endpoints in slices of a Service that one of its ports does not use.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,21 +11,21 @@ use crate::model::{
     AddressType, ClusterModel, EndpointSlice, Service, ServicePort, SliceId, SlicePort,
 };
 
-/// What one slice says in vain, for one reason.
+/// Unused endpoints of one slice, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Apart {
     /// The slice.
     pub slice: SliceId,
-    /// Why it says it in vain.
+    /// Why they are not used.
     pub reason: ApartReason,
-    /// The addresses of its endpoints, in order.
+    /// The addresses of the endpoints, in order.
     pub endpoints: Vec<IpAddr>,
 }
 
-/// Why endpoints of a slice are none of a port.
+/// Why a port does not use endpoints of a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApartReason {
-    /// The Service does not answer in their family (S-7).
+    /// The Service is not served in their family (S-7).
     OtherFamily(Family),
     /// The slice has no port of this name and protocol (S-10).
     NoSuchPort {
@@ -33,33 +33,33 @@ pub enum ApartReason {
         name: Arc<str>,
         /// The protocol.
         protocol: Protocol,
-        /// What it has instead.
+        /// The ports of the slice.
         has: Vec<SlicePort>,
     },
-    /// Another copy of the endpoint is believed (S-50, S-51).
+    /// Another copy of the endpoint has precedence (S-50, S-51).
     NotBelieved {
-        /// Where the endpoint listens.
+        /// The port of the endpoint.
         port: u16,
-        /// The slice with the copy that is believed.
+        /// The slice whose copy has precedence.
         believed: SliceId,
-        /// Why that one.
+        /// Why that copy has precedence.
         because: NotBelieved,
     },
 }
 
-/// Why a copy of an endpoint is not believed.
+/// Why another copy of an endpoint has precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotBelieved {
-    /// This one is ending, the other is not.
+    /// This copy is terminating, the other is not.
     Ending,
     /// The other slice is newer, by its generation.
     Older,
-    /// The other slice is the first by name, or has it further up.
+    /// The other slice is the first by name, or contains it earlier.
     Later,
 }
 
 impl ApartReason {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(&self) -> &'static str {
         match self {
             Self::OtherFamily(_) => "OtherFamily",
@@ -69,7 +69,7 @@ impl ApartReason {
     }
 }
 
-/// To be read after the slice and its endpoints.
+/// Follows the slice and its endpoints in a message.
 impl fmt::Display for ApartReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -99,11 +99,11 @@ impl fmt::Display for ApartReason {
                 believed, because, ..
             } => {
                 let why = match because {
-                    NotBelieved::Ending => "this copy is ending and the other is not",
+                    NotBelieved::Ending => "this copy is terminating and the other is not",
                     NotBelieved::Older => "that slice is newer",
                     NotBelieved::Later => "that slice comes first by name",
                 };
-                write!(f, "EndpointSlice {believed} is believed instead: {why}")
+                write!(f, "EndpointSlice {believed} takes precedence: {why}")
             }
         }
     }
@@ -116,7 +116,7 @@ fn shown(name: &str, protocol: Protocol, f: &mut fmt::Formatter<'_>) -> fmt::Res
     }
 }
 
-/// What slices say in vain for a port that answers in these families, by slice.
+/// Unused endpoints for a port with frontends in these families, by slice.
 pub(super) fn apart(
     model: &ClusterModel,
     service: &Service,
@@ -140,12 +140,12 @@ pub(super) fn apart(
     apart
 }
 
-/// A slice that is of no use to the port as a whole.
+/// A slice whose endpoints the port cannot use at all.
 fn whole(slice: &EndpointSlice, port: &ServicePort, families: &[Family]) -> Option<Apart> {
     let family = match slice.address_type {
         AddressType::Ipv4 => Family::Ipv4,
         AddressType::Ipv6 => Family::Ipv6,
-        // It holds no endpoint (S-53).
+        // It contains no endpoints (S-53).
         AddressType::Fqdn => return None,
     };
     let same = |own: &&SlicePort| (&own.name, own.protocol) == (&port.name, port.protocol);
@@ -171,7 +171,7 @@ fn whole(slice: &EndpointSlice, port: &ServicePort, families: &[Family]) -> Opti
 }
 
 fn not_believed(copy: &EndpointCopy<'_>, believed: &EndpointCopy<'_>) -> Option<Apart> {
-    // Two equal ports of one slice lead to the very same endpoint.
+    // Two equal ports of one slice lead to the same endpoint.
     if std::ptr::eq(copy.endpoint, believed.endpoint) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! What clients meet: whether they are served, and whether the endpoint sees their address.
+//! How each kind of client is handled: whether it is served, and which source address the endpoint sees.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub enum Client {
     OtherPod,
     /// The node itself, and pods on its network.
     Node,
-    /// Anybody else: other nodes, and everything outside the cluster.
+    /// All others: other nodes, and clients outside of the cluster.
     Outside,
 }
 
@@ -26,36 +26,36 @@ impl Client {
     pub const ALL: [Self; 4] = [Self::Pod, Self::OtherPod, Self::Node, Self::Outside];
 }
 
-/// As the subject of a sentence.
+/// The subject of a sentence.
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pod => "pods of this node",
             Self::OtherPod => "pods of other nodes",
             Self::Node => "the node itself",
-            Self::Outside => "everybody else",
+            Self::Outside => "all other clients",
         })
     }
 }
 
-/// What a kind of client meets at a group of frontends.
+/// How a kind of client is handled at a group of frontends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Treatment {
     /// The client.
     pub client: Client,
     /// Whether it is served.
     pub reach: Reach,
-    /// What the endpoint sees of it; `None` when it is not served.
+    /// The source address that the endpoint sees; `None` if the client is not served.
     pub source: Option<SourceAddress>,
 }
 
-/// To be read after the client.
+/// Follows the client in a message.
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.reach, self.source) {
             (Reach::Refused, _) => f.write_str("refused at once"),
             (Reach::Dropped, _) => {
-                f.write_str("dropped: silence, so that a balancer tries another node")
+                f.write_str("dropped without an answer, so that a load balancer tries another node")
             }
             (Reach::Served, Some(SourceAddress::Kept(why))) => {
                 write!(f, "served, address kept ({why})")
@@ -73,51 +73,51 @@ impl fmt::Display for Treatment {
 pub enum Reach {
     /// An endpoint answers.
     Served,
-    /// It is refused at once, because there is no endpoint (S-21, S-23).
+    /// It is rejected at once, because there is no endpoint (S-21, S-23).
     Refused,
-    /// Its new connections meet silence, so that a balancer tries another node (S-22).
+    /// Its new connections are dropped without an answer, so that a load balancer tries another node (S-22).
     Dropped,
 }
 
-/// What the endpoint sees as the client's address.
+/// The source address that the endpoint sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceAddress {
-    /// The client's own.
+    /// The address of the client.
     Kept(Kept),
-    /// The node's.
+    /// An address of the node.
     Masqueraded(Masqueraded),
 }
 
-/// Why a client keeps its address. A pod that reaches itself never does (S-74).
+/// Why the source address is kept. For a pod that connects to itself it never is (S-74).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// Replies to a pod of this node find their way back by themselves (S-73).
+    /// Replies to a pod of this node pass the node anyway (S-73).
     Pod,
-    /// It comes from the ranges of all pods, and the settings tell pods by these.
+    /// It is in the ranges of all pods, by which the node recognizes pods.
     ClusterRange,
-    /// The policy is Local: the endpoint is to see who asks (S-66).
+    /// The policy is Local, which preserves the source address for the endpoint (S-66).
     PolicyLocal,
 }
 
-/// Why a client's address is replaced by the node's.
+/// Why the source address is replaced by one of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masqueraded {
-    /// The node's own connections may carry an address that endpoints cannot answer (S-69).
+    /// The source address of the node's own connections may be one that endpoints cannot answer (S-69).
     Node,
     /// The setting `masquerade.all` (S-75).
     All,
-    /// It is no pod of this node, and its replies might miss the node (S-75).
+    /// It is not a pod of this node, and replies might bypass the node (S-75).
     NotAPod,
-    /// Nobody can be told to be a pod: the settings know no range of pods in this family.
+    /// No client can be recognized as a pod: the settings have no pod range in this family.
     NoRangeOfPods,
     /// The policy is Cluster, so the endpoint may be on any node (S-77).
     PolicyCluster,
-    /// The settings know one range for all pods, so this node's cannot be told from others'.
+    /// The settings have one range for all pods, so pods of this node cannot be distinguished from others.
     ClusterRange,
 }
 
 impl Kept {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
@@ -128,7 +128,7 @@ impl Kept {
 }
 
 impl Masqueraded {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(self) -> &'static str {
         match self {
             Self::Node => "Node",
@@ -141,11 +141,11 @@ impl Masqueraded {
     }
 }
 
-/// To be read after "address kept".
+/// Follows "address kept" in a message.
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Pod => "replies come this way",
+            Self::Pod => "replies pass this node",
             Self::ClusterRange => "in the range of all pods",
             Self::PolicyLocal => "policy Local",
         })
@@ -158,24 +158,24 @@ impl fmt::Display for Masqueraded {
         f.write_str(match self {
             Self::Node => "its source may be one that endpoints cannot answer",
             Self::All => "the setting masquerade.all",
-            Self::NotAPod => "no pod of this node",
-            Self::NoRangeOfPods => "localDetection knows no range of pods in this family",
-            Self::PolicyCluster => "policy Cluster: the endpoint may be anywhere",
+            Self::NotAPod => "not a pod of this node",
+            Self::NoRangeOfPods => "localDetection has no pod range in this family",
+            Self::PolicyCluster => "policy Cluster: the endpoint may be on any node",
             Self::ClusterRange => {
-                "policy Cluster, and localDetection cannot tell this node's pods from others'"
+                "policy Cluster, and localDetection cannot distinguish the pods of this node"
             }
         })
     }
 }
 
-/// How a node tells its pods from others in one family.
+/// How a node recognizes pods in one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detection {
-    /// This node's pods are known.
+    /// It recognizes its own pods.
     Own,
-    /// Only all pods together are.
+    /// It recognizes pods of the cluster, without distinguishing its own.
     All,
-    /// Nobody is known to be a pod.
+    /// It cannot recognize pods.
     None,
 }
 
@@ -192,7 +192,7 @@ impl Detection {
         }
     }
 
-    /// Whether packets of this client count as a pod's.
+    /// Whether packets of this client count as those of a pod.
     fn is_pod(self, client: Client) -> bool {
         match self {
             Self::Own => client == Client::Pod,
@@ -201,11 +201,11 @@ impl Detection {
         }
     }
 
-    /// What kind of client the node takes somebody of this kind for, who has this address.
+    /// The kind of client that the node assumes for a client of this kind with this address.
     pub(super) fn taken_for(node: &NodeEntry, client: Client, address: IpAddr) -> Client {
         let within = |ranges: &[IpNet]| ranges.iter().any(|range| range.contains(&address));
         match (client, &node.settings.local_detection) {
-            // Its own connections do not come in from anywhere.
+            // Its own connections do not arrive on an interface.
             (Client::Node, _) => Client::Node,
             (_, LocalDetection::NodeCidr) if within(&node.pod_cidrs) => Client::Pod,
             (Client::Pod, LocalDetection::NodeCidr) => Client::Outside,
@@ -221,7 +221,7 @@ impl Detection {
     }
 }
 
-/// What every kind of client meets.
+/// How each kind of client is handled.
 pub(super) fn treatments(
     node: &NodeEntry,
     group: Group,
@@ -250,7 +250,7 @@ fn reach(client: Client, detection: Detection, outsiders: Outsiders, is_empty: b
     if is_empty {
         return Reach::Refused;
     }
-    // Where no pod can be told, dropping outsiders would drop pods.
+    // If pods cannot be recognized, dropping external clients would drop pods too.
     let welcome =
         client == Client::Node || detection == Detection::None || detection.is_pod(client);
     match outsiders {

@@ -1,4 +1,4 @@
-//! What other nodes have instead: counted by what they have, never node by node.
+//! Explains how other nodes serve a group, in groups of equal nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,39 +8,39 @@ use portolan_plan::{ListKey, NodeEntry, Outsiders, Scope};
 
 use super::group::{Group, Seen};
 
-/// Other nodes that are alike.
+/// Other nodes that serve it in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elsewhere {
     /// The list they use.
     pub list: ElsewhereList,
-    /// What happens to outsiders on them.
+    /// How these nodes handle external clients.
     pub outsiders: Outsiders,
     /// The nodes, in order.
     pub nodes: Vec<Arc<str>>,
-    /// The fewest endpoints that one of them uses.
+    /// The smallest number of endpoints that one of them uses.
     pub fewest: usize,
-    /// The most.
+    /// The largest number.
     pub most: usize,
 }
 
-/// The list that some nodes use.
+/// The kind of list that nodes use.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ElsewhereList {
-    /// The one of their zone, by hints.
+    /// The list of their zone, by hints.
     Zone(Arc<str>),
-    /// Each its own, by hints.
+    /// A list of their own, by hints.
     Node,
-    /// Each its own endpoints, by policy Local.
+    /// Their own endpoints, by policy Local.
     Local,
-    /// Their own endpoints, by policy Local, and they have none.
+    /// Their own endpoints, by policy Local, but they have none.
     LocalEmpty,
-    /// The one of the whole cluster.
+    /// The list of the whole cluster.
     Cluster,
-    /// The port does not answer there in this family: its addresses are those of other nodes.
+    /// The port has no frontend there in this family: its addresses are those of other nodes.
     Nowhere,
 }
 
-/// How many of the nodes are named.
+/// Number of nodes whose names are shown.
 const NAMED: usize = 3;
 
 /// A sentence.
@@ -61,12 +61,12 @@ impl fmt::Display for Elsewhere {
         let dropped = self.outsiders == Outsiders::Drop;
         match &self.list {
             ElsewhereList::Zone(_) => write!(f, "the list of {their} zone, ")?,
-            ElsewhereList::Node => write!(f, "the list that hints make for {their} own use, ")?,
+            ElsewhereList::Node => write!(f, "{their} own list from hints, ")?,
             ElsewhereList::Local => write!(f, "only {their} own, ")?,
             ElsewhereList::LocalEmpty => {
                 return write!(f, "no endpoint of {their} own, so refused");
             }
-            ElsewhereList::Nowhere => return f.write_str("no answer on these addresses"),
+            ElsewhereList::Nowhere => return f.write_str("not served on these addresses"),
             ElsewhereList::Cluster => f.write_str("the list of the whole cluster, ")?,
         }
         match (self.fewest, self.most) {
@@ -88,7 +88,7 @@ impl fmt::Display for Elsewhere {
     }
 }
 
-/// What all nodes but this one have, in the order of [`ElsewhereList`].
+/// How all other nodes serve the group, in the order of [`ElsewhereList`].
 pub(super) fn elsewhere(seen: &Seen<'_>, group: Group) -> Vec<Elsewhere> {
     let mut found: BTreeMap<(ElsewhereList, bool), Elsewhere> = BTreeMap::new();
     let others = seen.planner.nodes().values();
@@ -109,7 +109,7 @@ pub(super) fn elsewhere(seen: &Seen<'_>, group: Group) -> Vec<Elsewhere> {
     found.into_values().collect()
 }
 
-/// What a node uses, and how many endpoints that is.
+/// The list of a node, and its number of endpoints.
 fn used(seen: &Seen<'_>, group: Group, node: &NodeEntry) -> (ElsewhereList, Outsiders, usize) {
     let head = seen.planned.head_for(node);
     let list = head.ports.get(seen.place).and_then(|port| group.of(port));

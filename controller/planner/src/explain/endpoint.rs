@@ -1,4 +1,4 @@
-//! Whether an endpoint is in a list, and why.
+//! Explains whether an endpoint is in a list, and why.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,18 +10,18 @@ use crate::HintKind;
 use crate::model::{Endpoint, SliceId};
 use crate::selection::{Reached, Usable, names};
 
-/// An endpoint of a port and family, and what becomes of it in one list.
+/// An endpoint of a port and family, and whether one list contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedEndpoint {
     /// Its address.
     pub address: IpAddr,
-    /// Where it listens.
+    /// Its port.
     pub port: u16,
-    /// The node it runs on, if it says so.
+    /// Its node, if known.
     pub node: Option<Arc<str>>,
-    /// The zone it runs in, if it says so.
+    /// Its zone, if known.
     pub zone: Option<Arc<str>>,
-    /// The slice that is believed about it.
+    /// The slice whose copy is used.
     pub slice: SliceId,
     /// Whether it is in the list.
     pub verdict: Verdict,
@@ -30,9 +30,9 @@ pub struct ExplainedEndpoint {
 /// Whether an endpoint is in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It takes connections.
+    /// The list contains it.
     In(In),
-    /// It does not.
+    /// The list does not contain it.
     Out(Out),
 }
 
@@ -42,13 +42,13 @@ pub enum In {
     /// It is ready (S-41).
     Ready,
     /// It is ready, and a hint names this node or its zone (S-58, S-59).
-    Meant {
+    Hinted {
         /// What the hint names.
         kind: HintKind,
         /// The name.
         name: Arc<str>,
     },
-    /// None is ready in the whole cluster; it is ending and still answers (S-42).
+    /// No endpoint in the cluster is ready; it is terminating and still serving (S-42).
     EndingNoneReady,
     /// The same among the endpoints of this node (S-43).
     EndingNoneReadyHere,
@@ -57,18 +57,18 @@ pub enum In {
 /// Why an endpoint is not in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Out {
-    /// It is not ready, and not ending either (S-42).
+    /// It is neither ready nor terminating (S-42).
     NotReady,
-    /// It is ending. It still answers, and would be used if none were ready.
+    /// It is terminating and still serving; it would be used if none were ready.
     Ending,
-    /// It is ending and answers no more.
+    /// It is terminating and no longer serving.
     Ended,
     /// It runs on another node, and the policy is Local (S-43).
     OnNode(Arc<str>),
-    /// It says no node, so it is local to none, and the policy is Local (S-44).
+    /// It has no node, so it is local to none, and the policy is Local (S-44).
     OnNoNode,
-    /// Hints are in force, and its own name others (S-58, S-59).
-    MeantForOthers {
+    /// Hints are effective, and its own name other zones or nodes (S-58, S-59).
+    HintedForOthers {
         /// What its hints name.
         kind: HintKind,
         /// The names.
@@ -77,15 +77,15 @@ pub enum Out {
 }
 
 impl In {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Ready => "Ready",
-            Self::Meant {
+            Self::Hinted {
                 kind: HintKind::Node,
                 ..
             } => "MeantForNode",
-            Self::Meant {
+            Self::Hinted {
                 kind: HintKind::Zone,
                 ..
             } => "MeantForZone",
@@ -96,7 +96,7 @@ impl In {
 }
 
 impl Out {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotReady => "NotReady",
@@ -104,11 +104,11 @@ impl Out {
             Self::Ended => "Ended",
             Self::OnNode(_) => "OnAnotherNode",
             Self::OnNoNode => "OnNoNode",
-            Self::MeantForOthers {
+            Self::HintedForOthers {
                 kind: HintKind::Node,
                 ..
             } => "MeantForOtherNodes",
-            Self::MeantForOthers {
+            Self::HintedForOthers {
                 kind: HintKind::Zone,
                 ..
             } => "MeantForOtherZones",
@@ -116,47 +116,50 @@ impl Out {
     }
 }
 
-/// To be read after the endpoint.
+/// Follows the endpoint in a message.
 impl fmt::Display for In {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => f.write_str("ready"),
-            Self::Meant { kind, name } => write!(f, "ready, meant for {} {name}", kind.as_str()),
-            Self::EndingNoneReady => f.write_str("ending, but none is ready and it still answers"),
+            Self::Hinted { kind, name } => write!(f, "ready, hint for {} {name}", kind.as_str()),
+            Self::EndingNoneReady => {
+                f.write_str("terminating but still serving, and no endpoint is ready")
+            }
             Self::EndingNoneReadyHere => {
-                f.write_str("ending, but none on this node is ready and it still answers")
+                f.write_str("terminating but still serving, and no endpoint on this node is ready")
             }
         }
     }
 }
 
-/// To be read after the endpoint.
+/// Follows the endpoint in a message.
 impl fmt::Display for Out {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady => f.write_str("not ready"),
-            Self::Ending => f.write_str("ending; it still answers, but others are ready"),
-            Self::Ended => f.write_str("ending, and answers no more"),
+            Self::Ending => f.write_str("terminating and still serving, but others are ready"),
+            Self::Ended => f.write_str("terminating and no longer serving"),
             Self::OnNode(node) => write!(f, "runs on node {node}; policy Local"),
             Self::OnNoNode => {
                 f.write_str("has no nodeName, so it is local to no node; policy Local")
             }
-            Self::MeantForOthers { kind, names } => {
+            Self::HintedForOthers { kind, names } => {
                 let many = if names.len() > 1 { "s" } else { "" };
-                write!(f, "meant for {}{many} {}", kind.as_str(), names.join(", "))
+                let kind = kind.as_str();
+                write!(f, "hint{many} for {kind}{many} {}", names.join(", "))
             }
         }
     }
 }
 
-/// What becomes of each endpoint of a port and family in the list of this scope.
+/// The verdicts on all endpoints of a port and family for the list of this scope.
 pub(super) fn verdicts(scope: &Scope, endpoints: &[Reached<'_>]) -> Vec<Verdict> {
     let local = |endpoint: &Endpoint| match scope {
         Scope::Local(node) => endpoint.node.as_ref() == Some(node),
         Scope::Cluster | Scope::Zone(_) | Scope::Node(_) => true,
     };
     let all = endpoints.iter().map(|(.., endpoint)| *endpoint);
-    // Who is not local does not count when a node looks for those that are ready (S-43).
+    // Endpoints on other nodes do not count for the fallback of a node (S-43).
     let usable = Usable::among(all.clone().filter(|endpoint| local(endpoint)));
     all.map(|endpoint| verdict(scope, usable, endpoint))
         .collect()
@@ -173,19 +176,19 @@ fn verdict(scope: &Scope, usable: Usable, endpoint: &Endpoint) -> Verdict {
     if !usable.takes(endpoint) {
         return Verdict::Out(not_usable(endpoint));
     }
-    let meant = |kind, name: &Arc<str>| {
+    let hinted = |kind, name: &Arc<str>| {
         let named = names(endpoint, kind);
         if named.contains(name) {
             let name = name.clone();
-            Verdict::In(In::Meant { kind, name })
+            Verdict::In(In::Hinted { kind, name })
         } else {
             let names = named.to_vec();
-            Verdict::Out(Out::MeantForOthers { kind, names })
+            Verdict::Out(Out::HintedForOthers { kind, names })
         }
     };
     match (scope, usable) {
-        (Scope::Zone(zone), _) => meant(HintKind::Zone, zone),
-        (Scope::Node(node), _) => meant(HintKind::Node, node),
+        (Scope::Zone(zone), _) => hinted(HintKind::Zone, zone),
+        (Scope::Node(node), _) => hinted(HintKind::Node, node),
         (Scope::Cluster | Scope::Local(_), Usable::Ready) => Verdict::In(In::Ready),
         (Scope::Cluster, Usable::Ending) => Verdict::In(In::EndingNoneReady),
         (Scope::Local(_), Usable::Ending) => Verdict::In(In::EndingNoneReadyHere),

@@ -1,4 +1,4 @@
-//! Which list serves a group of frontends in one family, and why.
+//! Explains which list serves a group of frontends in one family, and why.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::endpoint::{ExplainedEndpoint, Verdict, verdicts};
 use crate::backends::PortEndpoints;
 use crate::{HintOutcome, HintsIgnored, PlannedService, Planner};
 
-/// Frontends that one list serves.
+/// A group of frontends that one list serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Cluster IPs.
     Internal,
-    /// All others: node ports, external IPs, addresses of balancers.
+    /// All others: node ports, external IPs, load balancer addresses.
     External,
 }
 
@@ -26,7 +26,7 @@ impl Group {
     /// Both groups.
     pub const BOTH: [Self; 2] = [Self::Internal, Self::External];
 
-    /// What serves this group of a port; `None` when it has no such frontend.
+    /// The list for this group of a port; `None` if it has no such frontend.
     pub fn of(self, port: &HeadPort) -> Option<&ListUse> {
         match self {
             Self::Internal => Some(&port.internal),
@@ -34,7 +34,7 @@ impl Group {
         }
     }
 
-    /// The field of a Service that says who serves it.
+    /// The field of a Service with the traffic policy.
     pub fn field(self) -> &'static str {
         match self {
             Self::Internal => "internalTrafficPolicy",
@@ -43,7 +43,7 @@ impl Group {
     }
 }
 
-/// What serves a group of frontends in one family on a node.
+/// How a group of frontends is served in one family on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupExplanation {
     /// The frontends.
@@ -52,21 +52,21 @@ pub struct GroupExplanation {
     pub family: Family,
     /// The policy of the group.
     pub policy: Policy,
-    /// Whose list the node uses.
+    /// The scope of the list.
     pub scope: Scope,
-    /// What the policy has to do with it.
+    /// How the policy leads to the list.
     pub because: ListReason,
-    /// What becomes of topology hints; `None` without any.
+    /// The outcome of topology hints; `None` without hints.
     pub hints: Option<HintOutcome>,
-    /// What happens to outsiders.
+    /// How external clients are handled.
     pub outsiders: Outsiders,
-    /// What clients meet when no endpoint is in the list.
+    /// How clients are handled if the list is empty.
     pub when_empty: WhenEmpty,
-    /// Every endpoint of the port and family, in order.
+    /// All endpoints of the port and family, in order.
     pub endpoints: Vec<ExplainedEndpoint>,
-    /// What every kind of client meets.
+    /// How each kind of client is handled.
     pub clients: Vec<Treatment>,
-    /// What other nodes have.
+    /// How other nodes serve the group.
     pub elsewhere: Vec<Elsewhere>,
 }
 
@@ -78,21 +78,21 @@ impl GroupExplanation {
     }
 }
 
-/// What the policy has to do with the choice of a list.
+/// How the policy leads to the choice of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListReason {
-    /// Policy Cluster: endpoints anywhere, as hints say (S-41).
+    /// Policy Cluster: endpoints on any node, depending on hints (S-41).
     Cluster,
     /// Policy Local: endpoints of this node (S-43, S-64).
     Local,
-    /// Policy Local, no endpoint of this node can serve, and others can: pods and the node itself are
-    /// served as by policy Cluster, outsiders are not (S-22, S-67).
+    /// Policy Local without a usable endpoint on this node, but with others elsewhere: pods and the node itself are
+    /// served as under policy Cluster, external clients are not served (S-22, S-67).
     LocalButNoneHere,
-    /// Policy Local, and no endpoint anywhere can serve (S-49).
+    /// Policy Local without a usable endpoint on any node (S-49).
     LocalButNoneAnywhere,
 }
 
-/// To be read after the name of the list.
+/// Follows the name of the list in a message.
 impl fmt::Display for ListReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -100,7 +100,7 @@ impl fmt::Display for ListReason {
             Self::Local => "policy Local: endpoints of this node only",
             Self::LocalButNoneHere => {
                 "policy Local, but no endpoint of this node can serve: its pods and the node itself are \
-                 served as by policy Cluster"
+                 served as under policy Cluster"
             }
             Self::LocalButNoneAnywhere => {
                 "policy Local, but no endpoint can serve, on this node or any other"
@@ -110,7 +110,7 @@ impl fmt::Display for ListReason {
 }
 
 impl ListReason {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(self) -> &'static str {
         match self {
             Self::Cluster => "PolicyCluster",
@@ -130,12 +130,12 @@ impl ListReason {
     }
 }
 
-/// A port of a planned Service in one family, seen from a node.
+/// A port of a planned Service in one family, on a node.
 pub(super) struct Seen<'a> {
     pub(super) planner: &'a Planner,
     pub(super) planned: &'a PlannedService,
     pub(super) node: &'a Arc<NodeEntry>,
-    /// The port's place among the Service's ports.
+    /// The index of the port in the Service.
     pub(super) place: usize,
     /// The port in the node's head.
     pub(super) port: &'a HeadPort,
@@ -144,7 +144,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// What serves a group of its frontends.
+    /// Explains a group of its frontends.
     pub(super) fn explain(&self, group: Group) -> Option<GroupExplanation> {
         let list = group.of(self.port)?;
         let choice = list.choice(self.family);

@@ -1,7 +1,7 @@
-//! Why a node serves a Service as it does, for people who have to find out.
+//! Explains how a node serves a Service, and why.
 //!
-//! Pure, and nothing is decided here: lists are the plan's own, reasons come from the functions that
-//! made them, and a law holds that who is said to be in a list is in it.
+//! Pure. Nothing is decided here: lists are those of the plan, and reasons come from the functions that made them. A
+//! law checks that an endpoint reported as in a list is in it.
 
 mod apart;
 mod client;
@@ -26,7 +26,7 @@ pub use group::{Group, GroupExplanation, ListReason};
 pub use origin::{Located, Origin};
 pub use port::{Absent, Admission, PortExplanation};
 
-/// What a node makes of a Service, and why.
+/// How a node serves a Service, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     /// The node.
@@ -35,28 +35,28 @@ pub struct Explanation {
     pub service: ServiceId,
     /// How it is served, or why it is not.
     pub outcome: Result<Served, NotProxied>,
-    /// What its owner should hear about it and its slices, each once, in order.
+    /// Warnings about it and its slices, each once, in order.
     pub warnings: Vec<Warning>,
 }
 
 /// How a node serves a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
-    /// Programmed before others at start.
+    /// Whether it is programmed before others at start.
     pub boot_critical: bool,
-    /// The scheduler that picks among backends.
+    /// The IPVS scheduler.
     pub scheduler: Arc<str>,
-    /// Who asked for it.
+    /// The source of the scheduler.
     pub scheduler_from: SchedulerSource,
-    /// What the health check port tells balancers, if there is one.
+    /// The response of the health check port, if there is one.
     pub health: Option<LocalHealth>,
-    /// How many EndpointSlices name the Service. Without any it has no endpoint at all.
+    /// Number of EndpointSlices of the Service. Without any it has no endpoints.
     pub slices: usize,
-    /// Its ports in its own order.
+    /// Its ports, in the order of the Service.
     pub ports: Vec<PortExplanation>,
 }
 
-/// Who asked for a scheduler.
+/// The source of a scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchedulerSource {
     /// The Service, by the annotation `proxy.portolan.dev/scheduler`.
@@ -65,20 +65,20 @@ pub enum SchedulerSource {
     Settings,
 }
 
-/// There is nothing to explain.
+/// The Node or the Service does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// No such node is known.
+    /// The Node does not exist.
     Node,
-    /// No such Service is known.
+    /// The Service does not exist.
     Service,
 }
 
 impl Planner {
-    /// Why a node serves a Service as it does. Costs a look at all nodes.
+    /// Explains how a node serves a Service. Visits all nodes.
     ///
     /// # Errors
-    /// [`Unknown`] says which of the two is not there.
+    /// [`Unknown`] if the Node or the Service does not exist.
     pub fn explain(&self, node: &str, service: &ServiceId) -> Result<Explanation, Unknown> {
         let node = self.node(node).ok_or(Unknown::Node)?;
         let object = self.model().service(service).ok_or(Unknown::Service)?;

@@ -1,4 +1,4 @@
-//! Who has an address.
+//! Finds the owner of an address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,46 +9,45 @@ use super::client::{Client, Detection};
 use crate::Planner;
 use crate::model::SliceId;
 
-/// Who has an address, as seen from a node.
+/// The owner of an address, from the view of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Located {
     /// The address.
     pub address: IpAddr,
-    /// How it was found.
+    /// The object with the address.
     pub origin: Origin,
-    /// What kind of client it is by that.
+    /// The kind of client that it is.
     pub client: Client,
-    /// What kind of client the node takes it for: it may take its own pod for an outsider where the
-    /// settings do not fit the network.
+    /// The kind of client that the node assumes. It may treat its own pod as an external client if the settings do
+    /// not fit the network.
     pub taken_for: Client,
 }
 
-/// How an address was found.
+/// The object with an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// A Node has it.
+    /// A Node.
     Node(Arc<str>),
-    /// An endpoint has it that runs on this node.
+    /// An endpoint, with the node that it runs on.
     Endpoint {
-        /// The slice that says so, the first by name.
+        /// The first slice by name that contains it.
         slice: SliceId,
         /// The node.
         node: Arc<str>,
     },
-    /// It lies in a node's range of pods.
+    /// It is in the pod range of a node.
     PodRange {
         /// The range.
         range: IpNet,
         /// The node.
         node: Arc<str>,
     },
-    /// Nobody in the cluster is known to have it.
+    /// No object of the cluster has it.
     Unknown,
 }
 
 impl Planner {
-    /// Who has an address, as seen from a node; `None` when there is no such node. Costs a look at all
-    /// endpoints.
+    /// The owner of an address, from the view of a node; `None` if the node does not exist. Visits all endpoints.
     pub fn locate(&self, address: IpAddr, node: &str) -> Option<Located> {
         let here = self.node(node)?;
         let origin = self.origin(address);
@@ -72,8 +71,8 @@ impl Planner {
         })
     }
 
-    /// A Node's own address says most: pods on its network have it too. Then what an endpoint says,
-    /// then what ranges tell.
+    /// Node addresses have precedence, because pods in the host network have them too; then endpoints; then pod
+    /// ranges.
     fn origin(&self, address: IpAddr) -> Origin {
         let model = self.model();
         if let Some(node) = model.nodes_at(address).next() {

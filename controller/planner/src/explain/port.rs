@@ -1,4 +1,4 @@
-//! One port of a Service: where it answers, where it does not, and what serves it.
+//! Explains one port of a Service: its frontends, those that it does not get, and its endpoints.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,31 +24,31 @@ pub struct PortExplanation {
     pub protocol: Protocol,
     /// Its number.
     pub number: u16,
-    /// Where the node answers.
+    /// The frontends on the node.
     pub frontends: Vec<Frontend>,
-    /// Where it does not, though the Service asks for it.
+    /// Addresses of the Service that are not frontends.
     pub absent: Vec<Absent>,
-    /// Client affinity in seconds.
+    /// Session affinity timeout, in seconds.
     pub affinity_seconds: Option<u32>,
-    /// Who may connect to addresses of balancers; empty means everybody (S-86).
+    /// Source ranges of load balancer addresses; empty means all (S-86).
     pub source_ranges: Vec<IpNet>,
-    /// What serves it, cluster IPs first, IPv4 first.
+    /// The groups of frontends, cluster IPs first, IPv4 first.
     pub groups: Vec<GroupExplanation>,
-    /// What slices say in vain for this port.
+    /// Unused endpoints in slices.
     pub apart: Vec<Apart>,
 }
 
-/// Somewhere that a node does not answer for a Service.
+/// An address of a Service that is not a frontend on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Absent {
-    /// No node does.
+    /// No node serves it.
     Refused(Reason),
-    /// The balancer wants the traffic itself: `ipMode: Proxy` (S-17).
+    /// Traffic must go through the load balancer: `ipMode: Proxy` (S-17).
     LeftToBalancer(IpAddr),
 }
 
 impl Absent {
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Refused(reason) => reason.code(),
@@ -57,7 +57,7 @@ impl Absent {
     }
 }
 
-/// To be read by itself.
+/// A complete message.
 impl fmt::Display for Absent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,19 +70,19 @@ impl fmt::Display for Absent {
     }
 }
 
-/// Whether an address may connect to the addresses of balancers (S-86).
+/// Whether a client may connect to load balancer addresses (S-86).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Everybody may.
-    Everybody,
-    /// It lies in this range.
+    /// All clients may.
+    Unrestricted,
+    /// Its address is in this range.
     In(IpNet),
-    /// It lies in none: its packets are dropped.
+    /// Its address is in no range: its packets are dropped.
     Dropped,
 }
 
 impl PortExplanation {
-    /// Whether the node answers on an address of a balancer in this family.
+    /// Whether the port has a load balancer address in this family on the node.
     pub fn has_balancer(&self, family: Family) -> bool {
         self.frontends.iter().any(|frontend| {
             let of_family = frontend.address.is_some_and(|a| Family::of(a) == family);
@@ -90,10 +90,10 @@ impl PortExplanation {
         })
     }
 
-    /// Whether somebody with this address may connect to addresses of balancers.
+    /// Whether a client with this address may connect to load balancer addresses.
     pub fn admits(&self, address: IpAddr) -> Admission {
         if self.source_ranges.is_empty() {
-            return Admission::Everybody;
+            return Admission::Unrestricted;
         }
         let mut ranges = self.source_ranges.iter();
         let range = ranges.find(|range| range.contains(&address));
@@ -173,7 +173,7 @@ impl Planner {
     }
 }
 
-/// Whether a port has a frontend of this group in a family. Node ports are in every family.
+/// Whether a port has a frontend of this group in a family. Node ports are in both families.
 fn answers(port: &HeadPort, group: Group, family: Family) -> bool {
     port.frontends.iter().any(|frontend| {
         let internal = frontend.kind == FrontendKind::ClusterIp;
@@ -182,7 +182,7 @@ fn answers(port: &HeadPort, group: Group, family: Family) -> bool {
     })
 }
 
-/// Where the node does not answer.
+/// Addresses that are not frontends on the node.
 fn absent(model: &ClusterModel, service: &Service, port: &ServicePort) -> Vec<Absent> {
     let found = frontends(model, &model.settings(), service, port);
     let refused = found.reasons.into_iter().map(Absent::Refused);

@@ -1,4 +1,4 @@
-//! What Services claim for themselves, so that rivals find each other at the cost of the answer.
+//! The claims of Services, by which conflicting Services find each other at a cost proportional to the result.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,27 +7,27 @@ use portolan_plan::Protocol;
 
 use super::Service;
 
-/// Something that only one Service can have.
+/// A resource that only one Service can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Claim {
-    /// A port of an address.
+    /// An address and port.
     Place(IpAddr, Protocol, u16),
-    /// A port of the nodes, of whatever protocol: a node port or a health check port.
+    /// A node port or health check port, independent of the protocol.
     NodePort(u16),
-    /// A port on external addresses: one of them may be a node's, where a node port has the same
-    /// number. No rivalry by itself.
+    /// A port on external addresses: one of them may be an address of a node, where it conflicts with a node port of
+    /// the same number. Not exclusive by itself.
     ExternalPort(u16),
 }
 
 impl Claim {
-    /// All places on these addresses, from the first to the last.
+    /// All address claims in this range of addresses.
     pub(super) fn places(first: IpAddr, last: IpAddr) -> std::ops::RangeInclusive<Self> {
         Self::Place(first, Protocol::Tcp, 0)..=Self::Place(last, Protocol::Sctp, u16::MAX)
     }
 }
 
-/// Everything that a Service claims, each once. Claims that will be refused count too: whether they
-/// are may change.
+/// All claims of a Service, without duplicates. Claims that will be refused are included, because a refusal may
+/// change.
 pub(super) fn claims_of(service: &Service) -> BTreeSet<Claim> {
     let mut claims = BTreeSet::new();
     let external = || service.external_addresses().map(|(_, address)| address);

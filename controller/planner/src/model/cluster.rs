@@ -1,4 +1,4 @@
-//! The whole cluster, and what a change in it may touch.
+//! The model of the cluster, and what a change in it affects.
 
 mod watched;
 
@@ -16,10 +16,13 @@ use super::kept::{Changed, Kept};
 use super::names::Names;
 use super::owners::Owners;
 use super::residents::Residents;
-use super::{EndpointSlice, Event, Node, ObjectChange, ProxyConfig, Service, ServiceCidr, SliceId};
+use super::{
+    EndpointSlice, Event, Node, Object, ObjectChange, ObjectId, ProxyConfig, Service, ServiceCidr,
+    SliceId,
+};
 use crate::reverse::Reverse;
 
-/// Everything the planner knows about the cluster.
+/// The model of the cluster.
 #[derive(Debug, Default)]
 pub struct ClusterModel {
     nodes: Kept<Node>,
@@ -27,45 +30,45 @@ pub struct ClusterModel {
     slices: Kept<EndpointSlice>,
     service_cidrs: Kept<ServiceCidr>,
     proxy_configs: Kept<ProxyConfig>,
-    /// The slices of each Service; also of Services that are not there yet (S-54).
+    /// The slices of each Service, including Services that do not exist yet (S-54).
     slices_of: Reverse<ServiceId, SliceId>,
-    /// Which Services claim something; nearly always one.
+    /// The Services with each claim; nearly always one.
     claims: Reverse<Claim, ServiceId>,
-    /// Whose addresses no Service may take.
+    /// The owners of addresses that no Service may take.
     owners: Owners,
-    /// What endpoints call nodes and zones.
+    /// Interned node and zone names of endpoints.
     names: Names,
-    /// Where endpoints stand.
+    /// The slices of each endpoint address.
     residents: Residents,
-    /// Watches over endpoints, where somebody wants that.
+    /// The guard against mass loss of endpoints, if enabled.
     guard: Option<Guard>,
 }
 
-/// What has to be planned again.
+/// What must be planned again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Touched {
     /// These Services.
     pub services: BTreeSet<ServiceId>,
-    /// Every Service.
+    /// All Services.
     pub all_services: bool,
     /// These nodes.
     pub nodes: BTreeSet<Arc<str>>,
-    /// Every node.
+    /// All nodes.
     pub all_nodes: bool,
-    /// Nodes whose zone is another one than before, or that came or went with one. What they use
-    /// of Services with hints may depend on it (S-62).
+    /// Nodes whose zone changed, or that appeared or disappeared with one. Their use of Services with hints may
+    /// depend on it (S-62).
     pub rezoned: BTreeSet<Arc<str>>,
-    /// Addresses that may have got their first endpoint, or lost their last one.
+    /// Addresses that may have received their first endpoint or lost their last one.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Touched {
-    /// Whether there is nothing to plan.
+    /// Whether nothing must be planned.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty() && !self.all_services && self.nodes.is_empty() && !self.all_nodes
     }
 
-    /// Adds what something else touched.
+    /// Merges the effects of another change.
     pub fn merge(&mut self, other: Self) {
         self.services.extend(other.services);
         self.nodes.extend(other.nodes);
@@ -77,7 +80,7 @@ impl Touched {
 }
 
 impl ClusterModel {
-    /// Takes in what happened. An object that is equal to the one held touches nothing.
+    /// Applies an event. An object equal to the stored one has no effect.
     pub fn apply(&mut self, event: Event) -> Touched {
         let mut touched = Touched::default();
         match event {
@@ -149,7 +152,7 @@ impl ClusterModel {
                     Claim::NodePort(port) => Some(Claim::ExternalPort(port)),
                     Claim::Place(..) | Claim::ExternalPort(_) => None,
                 };
-                // Another Service may win or lose it now (S-14).
+                // Another Service may gain or lose precedence (S-14).
                 for claim in rivals.into_iter().chain(others) {
                     touched.services.extend(self.claims.get(&claim).cloned());
                 }
@@ -179,7 +182,7 @@ impl ClusterModel {
         }
     }
 
-    /// A node came or went, and with it what is said to run there. Seldom, so it may look everywhere.
+    /// A node was added or removed, which affects the endpoints on it. This is rare, so a full scan is acceptable.
     fn touch_residents(&self, changed: &Changed<Node>, touched: &mut Touched) {
         let names: BTreeSet<_> = changed.both().map(|node| &node.name).collect();
         let endpoints = self.slices.values().flat_map(|slice| &slice.endpoints);
@@ -187,7 +190,7 @@ impl ClusterModel {
         touched.addresses.extend(there.map(|e| e.address));
     }
 
-    /// An address came to somebody, or is free again.
+    /// An address got an owner, or lost it.
     fn touch_claims(&self, addresses: RangeInclusive<IpAddr>, touched: &mut Touched) {
         let (first, last) = addresses.into_inner();
         let claims = Claim::places(first, last);
@@ -233,6 +236,21 @@ impl ClusterModel {
         }
     }
 
+    /// An object of any kind.
+    pub fn object(&self, id: &ObjectId) -> Option<Object> {
+        Some(match id {
+            ObjectId::Node(name) => Object::Node((**self.node(name)?).clone()),
+            ObjectId::Service(id) => Object::Service((**self.service(id)?).clone()),
+            ObjectId::EndpointSlice(id) => Object::EndpointSlice((**self.slice(id)?).clone()),
+            ObjectId::ServiceCidr(name) => {
+                Object::ServiceCidr((**self.service_cidr(name)?).clone())
+            }
+            ObjectId::ProxyConfig(name) => {
+                Object::ProxyConfig((**self.proxy_config(name)?).clone())
+            }
+        })
+    }
+
     /// A Service.
     pub fn service(&self, id: &ServiceId) -> Option<&Arc<Service>> {
         self.services.get(id)
@@ -269,32 +287,32 @@ impl ClusterModel {
         self.slices.values()
     }
 
-    /// The Services that claim something.
+    /// The Services with a claim.
     pub(crate) fn claims(&self, claim: Claim) -> impl Iterator<Item = &Arc<Service>> {
         let claims = self.claims.get(&claim);
         claims.filter_map(|id| self.services.get(id))
     }
 
-    /// The nodes that say this is their address, in order.
+    /// The nodes with this address, in order.
     pub fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
         self.owners.nodes_at(address)
     }
 
-    /// The first slice by name that has an endpoint with this address, unless it is a node's own: pods on their node's
-    /// network have that.
+    /// The first slice by name with an endpoint that has this address. Addresses of nodes do not count, because pods
+    /// in the host network have them.
     pub fn slice_at(&self, address: IpAddr) -> Option<&SliceId> {
         let of_node = self.nodes_at(address).next().is_some();
         let mut slices = self.residents.slices_at(address);
         slices.next().filter(|_| !of_node)
     }
 
-    /// The range of pods that holds the address, and the node that has it.
+    /// The pod range that contains the address, and its node.
     pub fn pod_range(&self, address: IpAddr) -> Option<(IpNet, &Arc<str>)> {
         self.owners.pod_range(address)
     }
 
-    /// Whether some endpoint has this address, ready or not, and the node that it is said to run on
-    /// is there. What has none is gone: nobody will answer there any more.
+    /// Whether an endpoint has this address, ready or not, and its node exists. An endpoint whose node does not exist
+    /// will not answer any more.
     pub fn is_resident(&self, address: IpAddr) -> bool {
         let slices = self.residents.slices_at(address);
         let slices = slices.filter_map(|id| self.slices.get(id));
@@ -303,7 +321,7 @@ impl ClusterModel {
         endpoints.any(|e| e.address == address && e.node.as_ref().is_none_or(is_there))
     }
 
-    /// Whether an API server listens there, as the slices of its Service say.
+    /// Whether an API server listens there, according to the slices of its Service.
     pub fn is_api_server(&self, address: IpAddr, protocol: Protocol, port: u16) -> bool {
         let id = ServiceId::api_server();
         let mut slices = self.slices_of(&id);
@@ -329,14 +347,14 @@ impl ClusterModel {
         self.service_cidrs.values()
     }
 
-    /// The ranges of cluster IPs, each once, in order.
+    /// The cluster IP ranges, without duplicates, in order.
     pub fn service_cidrs(&self) -> Vec<IpNet> {
         let cidrs: BTreeSet<_> = self.service_cidrs.values().flat_map(|o| &o.cidrs).collect();
         cidrs.into_iter().copied().collect()
     }
 
-    /// The settings that say what is served, which all nodes share. A change on its way does not count
-    /// before all nodes have it.
+    /// The settings that all nodes share, such as which Services are served. A change in progress does not count
+    /// until all nodes have it.
     pub fn settings(&self) -> Settings {
         let config = self.config_in_force();
         config.map_or_else(Settings::default, |config| config.current.settings.clone())
@@ -350,7 +368,7 @@ impl ClusterModel {
         })
     }
 
-    /// The number of the settings of a node; `None` while they have none, or there is no such node.
+    /// The revision of the settings of a node; `None` if they have none, or the node does not exist.
     pub fn revision_of(&self, node: &Arc<str>) -> Option<u64> {
         let node = self.nodes.get(node)?;
         self.config_in_force()?.revision_of(node).number

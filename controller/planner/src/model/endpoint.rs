@@ -1,4 +1,4 @@
-//! EndpointSlices. They are kept one by one and merged when a Service is planned.
+//! EndpointSlices. They are stored separately and merged when a Service is planned.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use portolan_plan::{Protocol, ServiceId};
 
-use super::Object;
-use crate::Reason;
+use super::ClusterObject;
+use super::Reason;
 
 /// Namespace and name of an EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,28 +29,28 @@ impl fmt::Display for SliceId {
 pub struct EndpointSlice {
     /// Its namespace and name.
     pub id: SliceId,
-    /// The Service it belongs to, by its label; the namespace is its own (S-54).
+    /// Its Service, from its label; it is in the same namespace (S-54).
     pub service: Option<Arc<str>>,
-    /// `metadata.generation`: of two slices that disagree, the newer one is believed (S-51).
+    /// `metadata.generation`: if slices disagree, the newer one has precedence (S-51).
     pub generation: i64,
-    /// What kind of addresses it holds.
+    /// The address type.
     pub address_type: AddressType,
-    /// The ports that all its endpoints have.
+    /// The ports of all its endpoints.
     pub ports: Vec<SlicePort>,
-    /// Its endpoints; empty for names (S-53).
+    /// Its endpoints; empty for address type FQDN (S-53).
     pub endpoints: Vec<Endpoint>,
-    /// What was ignored when it was read.
+    /// Fields that were ignored when it was read.
     pub ignored: Vec<Reason>,
 }
 
 impl EndpointSlice {
-    /// The Service it belongs to.
+    /// Its Service.
     pub fn service_id(&self) -> Option<ServiceId> {
         let service = self.service.clone()?;
         Some(ServiceId::new(self.id.namespace.clone(), service))
     }
 
-    /// What its owner should hear: what was ignored, and why it may serve nobody (S-53, S-54).
+    /// Warnings: ignored fields, and why it may serve no Service (S-53, S-54).
     pub fn reasons(&self) -> impl Iterator<Item = Reason> {
         let nameless = self
             .service
@@ -61,11 +61,26 @@ impl EndpointSlice {
     }
 }
 
-impl Object for EndpointSlice {
+impl ClusterObject for EndpointSlice {
     type Id = SliceId;
 
     fn id(&self) -> SliceId {
         self.id.clone()
+    }
+
+    fn id_of(namespace: &str, name: &str) -> SliceId {
+        SliceId {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    fn ignored(&self) -> &[Reason] {
+        &self.ignored
+    }
+
+    fn ignored_mut(&mut self) -> Option<&mut Vec<Reason>> {
+        Some(&mut self.ignored)
     }
 }
 
@@ -76,7 +91,7 @@ pub enum AddressType {
     Ipv4,
     /// IPv6 addresses.
     Ipv6,
-    /// Names, which no proxy serves (S-53).
+    /// Host names, which are not served (S-53).
     Fqdn,
 }
 
@@ -87,27 +102,27 @@ pub struct SlicePort {
     pub name: Arc<str>,
     /// The protocol of the Service port it serves.
     pub protocol: Protocol,
-    /// Where the endpoints listen, 1 to 65535.
+    /// The port number of the endpoints, 1 to 65535.
     pub port: u16,
 }
 
 /// An endpoint: usually a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its first address; the others do not count (S-52).
+    /// Its first address; others are ignored (S-52).
     pub address: IpAddr,
-    /// It takes new connections; true where nothing is said (S-40).
+    /// The condition ready; true if not set (S-40).
     pub ready: bool,
-    /// It answers, perhaps while it ends; true where nothing is said (S-40).
+    /// The condition serving, also while terminating; true if not set (S-40).
     pub serving: bool,
-    /// It is ending.
+    /// The condition terminating.
     pub terminating: bool,
-    /// The node it runs on.
+    /// Its node.
     pub node: Option<Arc<str>>,
-    /// The zone it runs in.
+    /// Its zone.
     pub zone: Option<Arc<str>>,
-    /// The nodes it is meant for; empty without such a hint.
+    /// The nodes in its hints; empty without node hints.
     pub for_nodes: Vec<Arc<str>>,
-    /// The zones it is meant for; empty without such a hint.
+    /// The zones in its hints; empty without zone hints.
     pub for_zones: Vec<Arc<str>>,
 }

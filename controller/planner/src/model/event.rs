@@ -1,43 +1,25 @@
-//! What happens to objects.
+//! Changes of objects.
 
-use super::kept::Object;
-use super::{EndpointSlice, Node, ProxyConfig, Service, ServiceCidr};
+use super::kept::ClusterObject;
 
-/// Something happened in the cluster.
+/// A change of an object, or of all objects of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// To a Node.
-    Node(ObjectChange<Node>),
-    /// To a Service.
-    Service(ObjectChange<Service>),
-    /// To an EndpointSlice.
-    EndpointSlice(ObjectChange<EndpointSlice>),
-    /// To a ServiceCIDR.
-    ServiceCidr(ObjectChange<ServiceCidr>),
-    /// To a ProxyConfig.
-    ProxyConfig(ObjectChange<ProxyConfig>),
-}
-
-/// What happened to an object, or to all of its kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ObjectChange<T: Object> {
-    /// It is now this.
+pub enum ObjectChange<T: ClusterObject> {
+    /// It was created or changed.
     Upsert(T),
-    /// It is gone.
+    /// It was deleted.
     Remove(T::Id),
-    /// These are all there are; what is not among them is gone (S-191).
+    /// All objects of the kind; every other one was deleted (S-191).
     Replace(Vec<T>),
 }
 
-/// An object is there, new or changed.
-macro_rules! upsert {
-    ($($kind:ident),*) => {$(
-        impl From<$kind> for Event {
-            fn from(object: $kind) -> Self {
-                Self::$kind(ObjectChange::Upsert(object))
-            }
+impl<T: ClusterObject> ObjectChange<T> {
+    /// The effect on one object: `None` if the change does not concern it, `Some(None)` if it was deleted.
+    pub fn object(&self, id: &T::Id) -> Option<Option<&T>> {
+        match self {
+            Self::Upsert(object) => (object.id() == *id).then_some(Some(object)),
+            Self::Remove(removed) => (removed == id).then_some(None),
+            Self::Replace(objects) => Some(objects.iter().find(|object| object.id() == *id)),
         }
-    )*};
+    }
 }
-
-upsert!(Node, Service, EndpointSlice, ServiceCidr, ProxyConfig);

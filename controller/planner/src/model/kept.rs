@@ -1,42 +1,57 @@
 //! Objects of one kind, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
+use super::Reason;
 use super::event::ObjectChange;
 
-/// A thing of the cluster that has a name.
-pub trait Object: Eq {
-    /// Its name within its kind.
-    type Id: Ord + Clone + std::fmt::Debug + Eq;
+/// An object of the Kubernetes API, as far as plans depend on it.
+pub trait ClusterObject: Eq {
+    /// Name, and namespace where the kind has one.
+    type Id: Ord + Clone + fmt::Debug + fmt::Display;
 
-    /// Its name.
+    /// Its identity within its kind.
     fn id(&self) -> Self::Id;
+
+    /// The identity of another object of this kind.
+    fn id_of(namespace: &str, name: &str) -> Self::Id;
+
+    /// Fields that were ignored when it was read.
+    fn ignored(&self) -> &[Reason] {
+        &[]
+    }
+
+    /// The same, to add to them; `None` for kinds that are read completely or not at all.
+    fn ignored_mut(&mut self) -> Option<&mut Vec<Reason>> {
+        None
+    }
 }
 
 /// All objects of one kind.
 #[derive(Debug)]
-pub(super) struct Kept<T: Object>(BTreeMap<T::Id, Arc<T>>);
+pub(super) struct Kept<T: ClusterObject>(BTreeMap<T::Id, Arc<T>>);
 
-impl<T: Object> Default for Kept<T> {
+impl<T: ClusterObject> Default for Kept<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-/// An object before and after a change; they differ, and one of them is there.
+/// An object before and after a change; the two differ, and at least one exists.
 pub(super) struct Changed<T> {
     pub(super) before: Option<Arc<T>>,
     pub(super) after: Option<Arc<T>>,
 }
 
 impl<T> Changed<T> {
-    /// What was there, and what is there now.
+    /// The object before and after, if it exists.
     pub(super) fn both(&self) -> impl Iterator<Item = &Arc<T>> {
         self.before.iter().chain(&self.after)
     }
 
-    /// Of values that an object has, those that it got or lost.
+    /// Values of the object that were added or removed.
     pub(super) fn differing<V: Ord + Copy>(&self, values: fn(&T) -> &Vec<V>) -> BTreeSet<V> {
         let of = |object: &Option<Arc<T>>| -> BTreeSet<V> {
             let all = object.iter().flat_map(|object| values(object));
@@ -46,7 +61,7 @@ impl<T> Changed<T> {
     }
 }
 
-impl<T: Object> Kept<T> {
+impl<T: ClusterObject> Kept<T> {
     pub(super) fn get(&self, id: &T::Id) -> Option<&Arc<T>> {
         self.0.get(id)
     }
@@ -55,8 +70,8 @@ impl<T: Object> Kept<T> {
         self.0.values()
     }
 
-    /// Makes the change, and tells what differs from before. An equal object is no change: the
-    /// fields that nobody reads are not kept, so they cost nothing (S-12, S-188).
+    /// Applies a change, and returns the differences. An equal object is no change: fields that the planner does not
+    /// use are not stored, so changes of them cost nothing (S-12, S-188).
     pub(super) fn apply(&mut self, change: ObjectChange<T>) -> Vec<Changed<T>> {
         match change {
             ObjectChange::Upsert(object) => self.put(object).into_iter().collect(),
@@ -100,8 +115,11 @@ impl<T: Object> Kept<T> {
     }
 }
 
-/// What to keep, and the change if there is one.
-fn compared<T: Object>(before: Option<Arc<T>>, after: Arc<T>) -> (Arc<T>, Option<Changed<T>>) {
+/// The object to store, and the change if there is one.
+fn compared<T: ClusterObject>(
+    before: Option<Arc<T>>,
+    after: Arc<T>,
+) -> (Arc<T>, Option<Changed<T>>) {
     match before {
         Some(before) if *before == *after => (before, None),
         before => (

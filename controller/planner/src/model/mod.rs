@@ -1,5 +1,5 @@
-//! The cluster in our own nouns: addresses, ports and policies are parsed, nothing of the
-//! Kubernetes API is left.
+//! The domain model of the cluster: addresses, ports and policies are parsed, and no types of the Kubernetes API
+//! remain.
 
 mod claims;
 mod cluster;
@@ -7,9 +7,11 @@ mod endpoint;
 mod event;
 mod guard;
 mod kept;
+mod kind;
 mod names;
 mod node;
 mod owners;
+mod reason;
 mod residents;
 mod service;
 mod settings;
@@ -17,9 +19,11 @@ mod settings;
 pub(crate) use claims::Claim;
 pub use cluster::{ClusterModel, Touched};
 pub use endpoint::{AddressType, Endpoint, EndpointSlice, SliceId, SlicePort};
-pub use event::{Event, ObjectChange};
+pub use event::ObjectChange;
 pub use guard::{GuardMode, GuardPolicy, Guarding, Loss, Moment, StoredLoss};
-pub use kept::Object;
+pub use kept::ClusterObject;
+pub use kind::{Event, Kind, Object, ObjectId};
 pub use node::{Node, ServiceCidr};
+pub use reason::{AddressOwner, Reason, StraysOfNode};
 pub use service::{External, NoClusterIp, Service, ServicePort};
 pub use settings::{Override, ProxyConfig, Revision, SettingsPatch, Staged};

@@ -1,4 +1,4 @@
-//! Names that thousands of endpoints repeat, kept once.
+//! Interned names that thousands of endpoints repeat.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::event::ObjectChange;
 use super::{Endpoint, EndpointSlice};
 
-/// Names of nodes and zones. A cluster has few, its endpoints many: without this the names of a
-/// large cluster take more memory than the addresses.
+/// Names of nodes and zones. A cluster has few of them but many endpoints: without interning, names take more memory
+/// than addresses in a large cluster.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeSet<Arc<str>>);
 
 impl Names {
-    /// Lets the endpoints of a change use the names that are here already.
+    /// Replaces names in the endpoints of a change by interned ones.
     pub(super) fn share(&mut self, change: &mut ObjectChange<EndpointSlice>) {
         match change {
             ObjectChange::Upsert(slice) => self.share_slice(slice),
             ObjectChange::Replace(slices) => {
                 slices.iter_mut().for_each(|slice| self.share_slice(slice));
-                // Everything was listed anew: a good moment to forget what nobody uses any more.
+                // After a complete list: removes names that are not used any more.
                 self.0.retain(|name| Arc::strong_count(name) > 1);
             }
             ObjectChange::Remove(_) => {}
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_uses_any_more_are_forgotten() {
+    fn unused_names_are_removed() {
         let mut names = Names::default();
         let mut first = ObjectChange::Upsert(slice("node-a"));
         names.share(&mut first);

@@ -1,4 +1,4 @@
-//! Nodes, and the ranges that cluster IPs come from.
+//! Nodes, and cluster IP ranges.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,37 +6,49 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::Object;
-use crate::Reason;
+use super::ClusterObject;
+use super::Reason;
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: Arc<str>,
-    /// Its zone, by its label; a label without a value is none (S-60, S-62).
+    /// Its zone, from its label; an empty value means none (S-60, S-62).
     pub zone: Option<Arc<str>>,
-    /// Its labels: settings may be for some nodes only.
+    /// Its labels, which overrides of settings select.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Its addresses in its own order.
+    /// Its addresses, in the order of the object.
     pub addresses: Vec<IpAddr>,
-    /// The ranges of its pods.
+    /// Its pod ranges.
     pub pod_cidrs: Vec<IpNet>,
-    /// Its kubelet says that it is well. Endpoints that vanish elsewhere vanish for that.
+    /// The condition Ready is True. The guard ignores endpoints that vanish from other nodes.
     pub ready: bool,
-    /// Somebody deletes it.
+    /// It has a deletion timestamp.
     pub deleted: bool,
-    /// The cluster's autoscaler is about to delete it (S-149).
+    /// The cluster autoscaler is about to delete it (S-149).
     pub scaled_away: bool,
-    /// What was ignored when it was read.
+    /// Fields that were ignored when it was read.
     pub ignored: Vec<Reason>,
 }
 
-impl Object for Node {
+impl ClusterObject for Node {
     type Id = Arc<str>;
 
     fn id(&self) -> Arc<str> {
         self.name.clone()
+    }
+
+    fn id_of(_: &str, name: &str) -> Arc<str> {
+        name.into()
+    }
+
+    fn ignored(&self) -> &[Reason] {
+        &self.ignored
+    }
+
+    fn ignored_mut(&mut self) -> Option<&mut Vec<Reason>> {
+        Some(&mut self.ignored)
     }
 }
 
@@ -45,14 +57,18 @@ impl Object for Node {
 pub struct ServiceCidr {
     /// Its name.
     pub name: Arc<str>,
-    /// The ranges, at most one of each family.
+    /// The CIDR ranges, at most one of each family.
     pub cidrs: Vec<IpNet>,
 }
 
-impl Object for ServiceCidr {
+impl ClusterObject for ServiceCidr {
     type Id = Arc<str>;
 
     fn id(&self) -> Arc<str> {
         self.name.clone()
+    }
+
+    fn id_of(_: &str, name: &str) -> Arc<str> {
+        name.into()
     }
 }

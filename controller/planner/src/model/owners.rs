@@ -1,5 +1,4 @@
-//! Addresses that belong to somebody already: to nodes and to their pods. No Service may take them
-//! away from the rest of the cluster.
+//! Addresses of nodes and pod ranges. No Service may take them from their owners.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use super::Node;
 use super::kept::Changed;
 use crate::reverse::Reverse;
 
-/// Who has which address.
+/// The owners of addresses.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     nodes: Reverse<IpAddr, Arc<str>>,
@@ -18,7 +17,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Follows the change of a Node.
+    /// Applies a change of a Node.
     pub(super) fn follow(&mut self, changed: &Changed<Node>) {
         for node in changed.before.iter() {
             for address in &node.addresses {
@@ -38,12 +37,12 @@ impl Owners {
         }
     }
 
-    /// The nodes that say this is their address, in order; nearly always one or none.
+    /// The nodes with this address, in order; nearly always one or none.
     pub(super) fn nodes_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
         self.nodes.get(&address)
     }
 
-    /// The narrowest range of pods that holds the address, and the first node that has it.
+    /// The narrowest pod range that contains the address, and the first node with it.
     pub(super) fn pod_range(&self, address: IpAddr) -> Option<(IpNet, &Arc<str>)> {
         let longest = if address.is_ipv4() { 32 } else { 128 };
         (0..=longest).rev().find_map(|length| {

@@ -1,4 +1,4 @@
-//! Which addresses have an endpoint somewhere in the cluster, whatever its state.
+//! Addresses that have an endpoint in the cluster, in any state.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,13 +8,13 @@ use super::kept::Changed;
 use super::{EndpointSlice, SliceId};
 use crate::reverse::Reverse;
 
-/// In which slices an address stands; nearly always one. All addresses of a slice share its name.
+/// The slices of each address; nearly always one. All addresses of a slice share its name.
 #[derive(Debug, Default)]
 pub(super) struct Residents(Reverse<IpAddr, Arc<SliceId>>);
 
 impl Residents {
-    /// Takes in a change of a slice, and tells which addresses it may have brought or taken away:
-    /// those that stand in one of its forms only, or there with another node.
+    /// Applies a change of a slice, and returns the addresses that may have appeared or disappeared: those in only
+    /// one of its versions, or with another node.
     pub(super) fn follow(&mut self, changed: &Changed<EndpointSlice>) -> BTreeSet<IpAddr> {
         for slice in changed.before.iter() {
             let id = Arc::new(slice.id.clone());
@@ -38,7 +38,7 @@ impl Residents {
         differing.map(|(address, _)| *address).collect()
     }
 
-    /// The slices in which an address stands.
+    /// The slices with an endpoint of this address.
     pub(super) fn slices_at(&self, address: IpAddr) -> impl Iterator<Item = &SliceId> {
         self.0.get(&address).map(AsRef::as_ref)
     }

@@ -6,31 +6,30 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use portolan_plan::{Family, FrontendKind, Policy, Protocol, ServiceId};
 
-use super::Object;
-use crate::Reason;
+use super::ClusterObject;
+use super::Reason;
 
-/// A Service, as far as a proxy is interested in it.
+/// A Service, as far as a service proxy depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     /// Its namespace and name.
     pub id: ServiceId,
-    /// When it was created, in seconds since 1970; the older of two Services that claim the same
-    /// address wins (S-14). `None`, as in manifests written by hand, is the youngest.
+    /// Its creation time, seconds since 1970. The older of two Services that claim the same address has precedence
+    /// (S-14). `None`, as in handwritten manifests, counts as the newest.
     pub created: Option<i64>,
-    /// Its cluster IPs, at most one of each family; empty when it has none, for whatever reason
-    /// (S-1, S-6).
+    /// Its cluster IPs, at most one of each family; empty if it has none for any reason (S-1, S-6).
     pub cluster_ips: Vec<IpAddr>,
-    /// Why it has none, where it says so.
+    /// Why it has none, if known.
     pub no_cluster_ip: Option<NoClusterIp>,
     /// The value of the label `service.kubernetes.io/service-proxy-name` (S-2).
     pub proxy_name: Option<Arc<str>>,
-    /// The value of the label `k8s-app`, which tells the cluster's DNS.
+    /// The value of the label `k8s-app`, which identifies the cluster DNS.
     pub app: Option<Arc<str>>,
-    /// Its ports, in its own order, no name twice, no protocol and number twice.
+    /// Its ports, in the order of the object, without duplicate names or duplicate protocols and numbers.
     pub ports: Vec<ServicePort>,
-    /// Who serves its cluster IPs: endpoints anywhere, or only those of the node (S-64).
+    /// `internalTrafficPolicy`: endpoints on any node, or only those of the node (S-64).
     pub internal_policy: Policy,
-    /// Client affinity in seconds, 1 to 86400; `None` for none (S-94).
+    /// Session affinity timeout, in seconds, 1 to 86400; `None` without affinity (S-94).
     pub affinity_seconds: Option<u32>,
     /// The annotation `proxy.portolan.dev/boot-critical`.
     pub boot_critical: bool,
@@ -38,9 +37,9 @@ pub struct Service {
     pub scheduler: Option<Arc<str>>,
     /// The annotation `proxy.portolan.dev/drain`, in seconds.
     pub drain_seconds: Option<u32>,
-    /// Where it answers besides its cluster IPs; most Services do not.
+    /// Its external addresses and node ports; most Services have none.
     pub external: Option<Box<External>>,
-    /// What was ignored when it was read.
+    /// Fields that were ignored when it was read.
     pub ignored: Vec<Reason>,
 }
 
@@ -51,8 +50,8 @@ impl Service {
         addresses.find(|address| Family::of(*address) == family)
     }
 
-    /// Its addresses besides its cluster IPs, those of balancers first: where one is both, whoever
-    /// may use the balancer's may use it.
+    /// Its addresses other than cluster IPs, load balancer addresses first: if an address is both, clients of the
+    /// load balancer may use it.
     pub fn external_addresses(&self) -> impl Iterator<Item = (FrontendKind, IpAddr)> {
         let external = self.external.iter();
         external.flat_map(|external| {
@@ -63,17 +62,29 @@ impl Service {
         })
     }
 
-    /// The port on which nodes tell balancers whether they have endpoints.
+    /// The health check port.
     pub fn health_port(&self) -> Option<u16> {
         self.external.as_ref()?.health_port
     }
 }
 
-impl Object for Service {
+impl ClusterObject for Service {
     type Id = ServiceId;
 
     fn id(&self) -> ServiceId {
         self.id.clone()
+    }
+
+    fn id_of(namespace: &str, name: &str) -> ServiceId {
+        ServiceId::new(namespace, name)
+    }
+
+    fn ignored(&self) -> &[Reason] {
+        &self.ignored
+    }
+
+    fn ignored_mut(&mut self) -> Option<&mut Vec<Reason>> {
+        Some(&mut self.ignored)
     }
 }
 
@@ -86,7 +97,7 @@ pub enum NoClusterIp {
     ExternalName,
 }
 
-/// A port of a Service (S-5). Its target port does not count: slices carry the numbers (S-10).
+/// A port of a Service (S-5). `targetPort` is not used, because slices contain the numbers (S-10).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
     /// Its name; empty for a single unnamed port.
@@ -95,25 +106,23 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// Its number, 1 to 65535.
     pub port: u16,
-    /// The number on the nodes' own addresses, 1 to 65535 (S-19).
+    /// The node port, 1 to 65535 (S-19).
     pub node_port: Option<u16>,
 }
 
-/// Where a Service answers besides its cluster IPs, and for whom.
+/// The external addresses of a Service, and their policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct External {
-    /// `spec.externalIPs`, each once (S-16).
+    /// `spec.externalIPs`, without duplicates (S-16).
     pub ips: Vec<IpAddr>,
-    /// Addresses of `status.loadBalancer.ingress` that nodes answer for, each once (S-17).
+    /// Addresses in `status.loadBalancer.ingress` that nodes serve, without duplicates (S-17).
     pub balancer_ips: Vec<IpAddr>,
-    /// Those that nodes leave to the balancer: `ipMode: Proxy` (S-17).
+    /// Addresses that nodes leave to the load balancer: `ipMode: Proxy` (S-17).
     pub left_to_balancer: Vec<IpAddr>,
-    /// Who serves all of these and the node ports: endpoints anywhere, or only those of the node
-    /// (S-47, S-66).
+    /// `externalTrafficPolicy`: endpoints on any node, or only those of the node (S-47, S-66).
     pub policy: Policy,
-    /// Who may connect to addresses of balancers; `None` without such a wish. Without any range in it,
-    /// nobody may (S-86, S-88).
+    /// `loadBalancerSourceRanges`; `None` if not set. An empty list allows no client (S-86, S-88).
     pub source_ranges: Option<Vec<IpNet>>,
-    /// The port on which each node tells balancers whether it has endpoints (S-134).
+    /// `healthCheckNodePort` (S-134).
     pub health_port: Option<u16>,
 }

@@ -1,4 +1,4 @@
-//! What the operator asked for.
+//! The settings from ProxyConfigs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,55 +10,55 @@ use portolan_plan::{
 };
 use portolan_rollout::Reach;
 
-use super::{Guarding, Node, Object};
+use super::{ClusterObject, Guarding, Node};
 
 /// A ProxyConfig; the one named `default` is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyConfig {
     /// Its name.
     pub name: Arc<str>,
-    /// What nodes have that no change has reached, and what all nodes share.
+    /// The settings of nodes that no change has reached, and what all nodes share.
     pub current: Arc<Revision>,
-    /// A change on its way.
+    /// The change in progress.
     pub staged: Option<Arc<Staged>>,
-    /// What is done about endpoints that vanish in mass; no node's settings.
+    /// The policy and state of the guard against mass loss; not settings of nodes.
     pub guarding: Guarding,
 }
 
 /// Settings for all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Revision {
-    /// Its number; `None` while nobody has given it one.
+    /// Its revision number; `None` until it has one.
     pub number: Option<u64>,
-    /// The settings, completed.
+    /// The settings with defaults filled in.
     pub settings: Settings,
-    /// What some nodes have in their place; of several that name a node, a later one wins.
+    /// Overrides for some nodes; if several select a node, the last one wins.
     pub overrides: Vec<Override>,
 }
 
-/// A change that some nodes have.
+/// A change that has reached some nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
-    /// What they have.
+    /// The settings of these nodes.
     pub revision: Revision,
-    /// Who they are.
+    /// The nodes.
     pub reach: Reach,
 }
 
 /// Other settings for some nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
-    /// Labels that such a node has.
+    /// Labels that select nodes.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// What it has.
+    /// The settings in place of the common ones.
     pub settings: SettingsPatch,
 }
 
-/// The fields of settings that one node may have otherwise than another one.
+/// The fields of settings that may differ between nodes.
 macro_rules! patch {
     ($($field:ident: $type:ty),* $(,)?) => {
-        /// Settings in place of others: whole fields. What is served is for all nodes the same, so that is
-        /// not among them.
+        /// Settings that override others, as whole fields. Which Services are served is the same for all nodes, so
+        /// those fields are missing.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each field is the one of that name in the settings")]
         pub struct SettingsPatch {
@@ -66,7 +66,7 @@ macro_rules! patch {
         }
 
         impl SettingsPatch {
-            /// Puts the fields that are given in their places.
+            /// Applies the fields that are set.
             pub fn apply(&self, settings: &mut Settings) {
                 $(if let Some(value) = &self.$field {
                     settings.$field.clone_from(value);
@@ -116,10 +116,10 @@ impl Override {
 }
 
 impl ProxyConfig {
-    /// The name of the one that is in force.
+    /// The name of the ProxyConfig in force.
     pub const DEFAULT: &'static str = "default";
 
-    /// The one in force, with these settings for all nodes.
+    /// A ProxyConfig in force with these settings for all nodes.
     pub fn of(settings: Settings) -> Self {
         Self {
             name: Self::DEFAULT.into(),
@@ -132,12 +132,12 @@ impl ProxyConfig {
         }
     }
 
-    /// Whether nodes are served alike by both.
+    /// Whether both give the same settings to nodes.
     pub fn serves_like(&self, other: &Self) -> bool {
         (&self.current, &self.staged) == (&other.current, &other.staged)
     }
 
-    /// What a node has.
+    /// The revision of a node.
     pub fn revision_of(&self, node: &Node) -> &Revision {
         let zone = node.zone.as_deref().unwrap_or_default();
         match &self.staged {
@@ -147,10 +147,14 @@ impl ProxyConfig {
     }
 }
 
-impl Object for ProxyConfig {
+impl ClusterObject for ProxyConfig {
     type Id = Arc<str>;
 
     fn id(&self) -> Arc<str> {
         self.name.clone()
+    }
+
+    fn id_of(_: &str, name: &str) -> Arc<str> {
+        name.into()
     }
 }

@@ -1,4 +1,4 @@
-//! Objects in a few words, for tests: `{id: shop/web, ips: [10.96.0.1], ports: [http 80/TCP]}`.
+//! Compact objects for tests: `{id: shop/web, ips: [10.96.0.1], ports: [http 80/TCP]}`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -252,7 +252,7 @@ impl GivenNode {
 }
 
 impl Cluster {
-    /// The events of everything being there.
+    /// The events that create all objects.
     pub(crate) fn events(&self) -> Vec<Event> {
         let mut settings = Settings {
             service_proxy_name: self.settings.service_proxy_name.clone(),

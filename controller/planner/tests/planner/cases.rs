@@ -1,5 +1,5 @@
-//! The rules of Kubernetes as tables: each case has a contrast, the same cluster with one field
-//! changed and another result, so that no case can pass for the wrong reason.
+//! The rules of Kubernetes as tables. Each case has a contrast: the same cluster with one field changed and another
+//! result, so that no case can pass for the wrong reason.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
-    /// What is claimed, in a sentence, with its S-numbers.
+    /// The claim, with its S-numbers.
     claim: String,
     given: Value,
     expect: Vec<String>,
@@ -32,7 +32,7 @@ struct Contrast {
     expect: Vec<String>,
 }
 
-/// Everything planned, a line for each fact.
+/// All plans, one line for each fact.
 fn facts(given: &Value) -> Vec<String> {
     let cluster: Cluster = serde_json::from_value(given.clone()).expect("a cluster");
     let mut planner = Planner::default();
@@ -53,8 +53,8 @@ fn facts(given: &Value) -> Vec<String> {
             node.name, node.addresses, node.service_cidrs
         ));
     }
-    let somebody = planner.nodes().values().next().cloned().unwrap_or_default();
-    for warning in planner.warnings(&somebody) {
+    let first = planner.nodes().values().next().cloned().unwrap_or_default();
+    for warning in planner.warnings(&first) {
         facts.push(format!(
             "warning {} {}",
             warning.reason.code(),
@@ -107,7 +107,7 @@ fn local_text(local: &Local) -> String {
     endpoints.chain(health).collect::<Vec<_>>().join(", ")
 }
 
-/// What holds for a frontend beside its list.
+/// The properties of a frontend besides its list.
 fn extras(port: &HeadPort, frontend: Frontend) -> String {
     let mut text = String::new();
     if let Some(seconds) = port.affinity_seconds {
@@ -174,7 +174,7 @@ fn places(port: &HeadPort) -> Vec<Place> {
     places
 }
 
-/// The key of a list that is not one node's or zone's.
+/// The key of a list that does not belong to one node or zone.
 fn key(planned: &PlannedService, port: &HeadPort, family: Family, scope: ScopeKind) -> ListKey {
     ListKey {
         service: planned.id.clone(),
@@ -184,7 +184,7 @@ fn key(planned: &PlannedService, port: &HeadPort, family: Family, scope: ScopeKi
     }
 }
 
-/// What a node has that not every node has, and why it has it not.
+/// What a node has that other nodes have not, and why hints are ignored on it.
 fn node_facts(planned: &PlannedService, node: &NodeEntry, facts: &mut Vec<String>) {
     let (id, name) = (&planned.id, &node.name);
     let head = planned.head_for(node);
@@ -198,7 +198,7 @@ fn node_facts(planned: &PlannedService, node: &NodeEntry, facts: &mut Vec<String
             let mut key = key(planned, port, place.family, choice.scope);
             key.scope = scope.clone();
             let list = planned.lists.get(&key);
-            let list = list.map_or("nobody".into(), |list| backends(list));
+            let list = list.map_or("none".into(), |list| backends(list));
             let (text, scope) = (&place.text, scope.shown());
             let outsiders = outsiders(choice);
             facts.push(format!(
@@ -215,7 +215,7 @@ fn node_facts(planned: &PlannedService, node: &NodeEntry, facts: &mut Vec<String
     }
 }
 
-/// What becomes of hints in the whole cluster.
+/// The outcome of hints in the whole cluster.
 fn hint_facts(planned: &PlannedService, facts: &mut Vec<String>) {
     for hints in &planned.hints {
         for (kind, state) in [
@@ -235,7 +235,7 @@ fn hint_facts(planned: &PlannedService, facts: &mut Vec<String>) {
 
 fn backends(list: &BackendList) -> String {
     if list.is_empty() {
-        return "nobody".into();
+        return "none".into();
     }
     let texts = list.as_slice().iter().map(|backend| {
         assert_eq!(backend.weight, 1, "S-100");
@@ -324,9 +324,9 @@ fn nodes() {
 }
 
 #[test]
-fn about_one_service_no_more_is_told_than_fits() {
+fn warnings_about_one_service_are_limited() {
     let addresses = |count: u8| (1..=count).map(|n| format!("127.0.0.{n}"));
-    let told = |count| {
+    let warnings = |count| {
         let ips: Vec<_> = addresses(count).collect();
         let service = serde_json::json!({
             "id": "shop/web", "ips": ["10.96.0.1"], "ports": ["80/TCP"], "external": {"ips": ips},
@@ -335,9 +335,9 @@ fn about_one_service_no_more_is_told_than_fits() {
         let facts = facts(&given).into_iter();
         facts.filter(|fact| fact.starts_with("warning")).collect()
     };
-    let all: Vec<String> = told(20);
+    let all: Vec<String> = warnings(20);
     assert_eq!(all, vec!["warning UnusableAddress Service shop/web"; 20]);
-    let more: Vec<String> = told(23);
+    let more: Vec<String> = warnings(23);
     assert_eq!(more.len(), 21);
     let last = "warning More Service shop/web".to_owned();
     assert!(more.contains(&last), "{more:?}");

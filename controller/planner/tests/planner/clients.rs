@@ -1,4 +1,4 @@
-//! What clients are said to meet, under every way of telling pods from others (S-66 to S-78).
+//! Explained treatment of clients, under every mode of local detection (S-66 to S-78).
 
 use std::net::IpAddr;
 
@@ -58,7 +58,7 @@ fn lists(planner: &Planner, node: &str, service: &str) -> Vec<GroupExplanation> 
     served.ports[0].groups.clone()
 }
 
-/// What pods, other nodes' pods, the node and others meet: `keep` or `masq` with the reason, `drop`.
+/// The treatment of pods, other nodes' pods, the node and others: `keep` or `masq` with the reason, `drop`.
 fn met(planner: &Planner, node: &str, service: &str, group: Group, six: bool) -> [String; 4] {
     let lists = lists(planner, node, service);
     let is_wanted = |list: &&GroupExplanation| {
@@ -103,13 +103,13 @@ fn cluster_ips_keep_the_addresses_of_pods_only() {
     }
 }
 
-/// S-77: whoever is no pod of this node may be answered by an endpoint anywhere.
+/// S-77: a client that is not a pod of this node may be answered by an endpoint on any node.
 #[test]
 fn other_addresses_of_policy_cluster_masquerade_all_but_pods_of_this_node() {
     let others = ["masq PolicyCluster", "masq Node", "masq PolicyCluster"];
     let cases = [
         (LocalDetection::NodeCidr, "keep Pod"),
-        // Its range holds all pods, so it cannot tell whose they are.
+        // Its range contains all pods, so it cannot distinguish those of the node.
         (all_pods(), "masq ClusterRange"),
         (bridge(), "keep Pod"),
     ];
@@ -143,23 +143,22 @@ fn policy_local_keeps_addresses_and_drops_outsiders_where_there_is_no_endpoint()
     }
 }
 
-/// S-70: where no pod can be told from others, nobody is dropped for being none, and everybody is
-/// masqueraded.
+/// S-70: if pods cannot be recognized, no client is dropped as external, and all are masqueraded.
 #[test]
 fn a_family_without_a_range_of_pods_knows_no_pods() {
     for detection in [LocalDetection::NodeCidr, all_pods()] {
         let planner = planner(with(detection));
         let internal = met(&planner, "n1", "cluster", Group::Internal, true);
-        let nobody = "masq NoRangeOfPods";
-        assert_eq!(internal, [nobody, nobody, "masq Node", nobody]);
+        let unknown = "masq NoRangeOfPods";
+        assert_eq!(internal, [unknown, unknown, "masq Node", unknown]);
         let external = met(&planner, "n1", "cluster", Group::External, true);
         let others = "masq PolicyCluster";
-        assert_eq!(external, [nobody, others, "masq Node", others]);
+        assert_eq!(external, [unknown, others, "masq Node", others]);
     }
 }
 
 #[test]
-fn where_no_pod_can_be_told_nobody_is_dropped() {
+fn if_pods_cannot_be_recognized_no_client_is_dropped() {
     let far: LocalDetection = LocalDetection::ClusterCidr {
         cluster_cidrs: vec!["fd00:244::/32".parse().unwrap()],
     };
@@ -171,7 +170,7 @@ fn where_no_pod_can_be_told_nobody_is_dropped() {
 
 /// S-75.
 #[test]
-fn the_setting_for_everybody_masquerades_pods_to_cluster_ips_and_nowhere_else() {
+fn masquerade_all_masquerades_pods_to_cluster_ips_and_nowhere_else() {
     let mut settings = Settings::default();
     settings.masquerade.all = true;
     let planner = planner(settings);
@@ -181,7 +180,7 @@ fn the_setting_for_everybody_masquerades_pods_to_cluster_ips_and_nowhere_else() 
     let external = met(&planner, "n1", "cluster", Group::External, false);
     assert_eq!(external[0], "keep Pod");
     assert_eq!(Masqueraded::All.to_string(), "the setting masquerade.all");
-    assert_eq!(Kept::Pod.to_string(), "replies come this way");
+    assert_eq!(Kept::Pod.to_string(), "replies pass this node");
 }
 
 fn address(text: &str) -> IpAddr {
@@ -199,7 +198,7 @@ fn an_address_is_found_at_nodes_then_endpoints_then_ranges_of_pods() {
         ("10.244.1.77", Pod),
         ("10.244.2.77", OtherPod),
         ("203.0.113.1", Outside),
-        // Its endpoint says so; no range of the node holds it.
+        // By its endpoint; no pod range of the node contains it.
         ("fd00:244::5", Pod),
     ];
     for (text, expected) in cases {
@@ -216,9 +215,9 @@ fn an_address_is_found_at_nodes_then_endpoints_then_ranges_of_pods() {
     assert!(matches!(range.origin, Origin::PodRange { .. }), "{range:?}");
 }
 
-/// S-204: rules go by ranges, whatever endpoints say.
+/// S-204: rules use ranges, independent of endpoints.
 #[test]
-fn who_is_in_no_range_is_taken_for_an_outsider() {
+fn a_pod_outside_all_ranges_is_treated_as_external() {
     use Client::{Node, OtherPod, Outside, Pod};
     let cases = [
         (LocalDetection::NodeCidr, "fd00:244::5", Outside),

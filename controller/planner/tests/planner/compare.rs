@@ -1,5 +1,4 @@
-//! What differs between two clusters: laws beside the naive way, which compares all entries of every
-//! Service on every node.
+//! Laws of comparisons, checked against a naive comparison of all entries of every Service on every node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +33,7 @@ fn entries(planner: &Planner, node: &Arc<str>) -> Entries {
     entries
 }
 
-/// On which nodes each Service differs.
+/// The nodes on which each Service differs.
 fn naive(before: &Planner, after: &Planner) -> BTreeMap<ServiceId, BTreeSet<Arc<str>>> {
     let mut found: BTreeMap<ServiceId, BTreeSet<Arc<str>>> = BTreeMap::new();
     let both = before.nodes().keys();
@@ -147,12 +146,12 @@ proptest! {
     }
 
     #[test]
-    fn what_serves_a_node_is_told_once_and_only_where_the_service_differs(
+    fn served_changes_name_each_node_once_and_only_where_the_service_differs(
         one in history(), other in history(),
     ) {
         for (id, difference) in whole(&planner(one), &planner(other)).services {
             let nodes = names(&difference);
-            let mut told = BTreeSet::new();
+            let mut reported = BTreeSet::new();
             for change in &difference.served {
                 prop_assert!(!change.nodes.is_empty());
                 for node in &change.nodes.names {
@@ -163,7 +162,7 @@ proptest! {
                     };
                     for clients in clients {
                         let place = (change.port.clone(), change.family, clients, node.clone());
-                        prop_assert!(told.insert(place), "{} on {} twice", id, node);
+                        prop_assert!(reported.insert(place), "{} on {} twice", id, node);
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! What a difference costs, and what it says of clusters that chance does not make.
+//! The cost of comparisons, and their results for clusters that random histories do not generate.
 
 use portolan_plan::{Family, ServiceId};
 use portolan_planner::Planner;
@@ -19,7 +19,7 @@ fn whole(before: &Planner, after: &Planner) -> Difference {
     Difference::between(&before.into(), &after.into())
 }
 
-/// Nodes and Services enough for a walk over all pairs to show.
+/// Enough nodes and Services for a scan of all pairs to be noticeable.
 const MANY: usize = 100;
 const ZONES: [&str; 4] = ["z1", "z2", "z3", "z4"];
 
@@ -90,7 +90,7 @@ fn a_difference_costs_a_look_at_each_zone_and_at_the_nodes_that_a_service_names(
     let before = planner(cluster(endpoint));
     let mut after = planner(cluster(endpoint));
     for number in 0..10 {
-        // Of four endpoints on four nodes one moves to a fifth.
+        // One of four endpoints on four nodes moves to a fifth.
         after.apply([slice(
             number,
             vec![endpoint(0), endpoint(1), endpoint(2), endpoint(7)],
@@ -129,7 +129,7 @@ fn a_local_service_on_every_node_costs_a_look_at_each_of_its_nodes() {
     let local = || [service(1, GivenPolicy::Local), slice(1, endpoints())];
     let before = planner(nodes().chain(local()));
     let mut after = planner(nodes().chain(local()));
-    // It stays an endpoint of its node, which is all that the node's own entry says.
+    // It remains an endpoint of its node, which is all that the node's own entry contains.
     let mut unready = endpoints();
     (unready[7].ready, unready[7].serving) = (false, false);
     after.apply([slice(1, unready)]);
@@ -150,7 +150,7 @@ fn a_local_service_on_every_node_costs_a_look_at_each_of_its_nodes() {
     assert_eq!(found.compared, MANY);
 }
 
-/// S-134: balancers ask the nodes without endpoints, too.
+/// S-134: load balancers also check nodes without endpoints.
 #[test]
 fn another_health_port_concerns_every_node() {
     let balanced = |health_port| {
@@ -186,7 +186,7 @@ fn another_health_port_concerns_every_node() {
 }
 
 #[test]
-fn ports_without_endpoints_are_told_from_services_without_any() {
+fn ports_without_endpoints_are_distinguished_from_services_without_any() {
     let dual = |ips: &[&str]| {
         let service = GivenService {
             id: "ns/s1".into(),
@@ -230,6 +230,6 @@ fn ports_without_endpoints_are_told_from_services_without_any() {
         left(vec![six(Vec::new()), slice(1, Vec::new())]),
         Some(Left::WithNothing)
     );
-    // Who takes the family away does not miss its endpoints.
+    // The endpoints of a removed family are not reported as lost.
     assert_eq!(left(vec![dual(&both[..1])]), None);
 }

@@ -1,4 +1,4 @@
-//! What a change costs: which Services are planned again, and what of their plans is new.
+//! The cost of changes: which Services are planned again, and which parts of their plans are new.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use portolan_plan::ServiceId;
 use portolan_planner::model::{Event, ObjectChange};
 use portolan_planner::{PlannedService, Planner, Update};
 
-/// How many Services, nodes and endpoints a test has: enough for a walk over all of one of them to
-/// show.
+/// Number of Services, nodes and endpoints of a test: enough for a scan of all of one of them to be noticeable.
 const MANY: usize = 100;
 
 fn endpoint(number: usize) -> GivenEndpoint {
@@ -98,7 +97,7 @@ fn hinted() -> Planner {
 #[test]
 fn a_node_that_joins_or_moves_to_another_zone_plans_only_services_whose_heads_depend_on_it() {
     let mut planner = hinted();
-    // S-62. Zone lists are there for whoever is in the zone.
+    // S-62. Zone lists exist independent of the nodes in the zone.
     let joined = planner.apply([node("stranger", "z2")]);
     assert_eq!((joined.planned, joined.nodes.len()), (0, 1));
     let moved = planner.apply([node("stranger", "z1")]);
@@ -106,7 +105,7 @@ fn a_node_that_joins_or_moves_to_another_zone_plans_only_services_whose_heads_de
         (moved.planned, moved.services.len(), moved.nodes.len()),
         (0, 0, 1)
     );
-    // On n7 one port of s0 is by node hints, and the other follows the zone.
+    // On n7 one port of s0 has node hints, and the other follows the zone.
     let moved = planner.apply([node("n7", "nowhere")]);
     assert_eq!(
         (moved.planned, moved.services.len(), moved.nodes.len()),
@@ -150,9 +149,9 @@ fn a_node_that_node_hints_serve_completely_may_change_zones_for_nothing() {
 #[test]
 fn heads_are_shared_by_all_nodes_that_see_the_same() {
     let planner = hinted();
-    // For everybody, and for zones: both zones say "the list of your own zone".
+    // Lists of the cluster and of zones: nodes of both zones use "the list of their own zone".
     assert_eq!(planned(&planner, "s1").heads.len(), 2);
-    // For everybody, for zones, and for the hundred nodes, all in z1.
+    // Lists of the cluster, of zones, and of the hundred nodes, all in z1.
     let many = planned(&planner, "s0");
     assert_eq!((many.heads.len(), many.head_of_node.len()), (3, MANY));
     assert_eq!(
@@ -191,7 +190,7 @@ fn a_local_service_on_every_node_has_one_head_and_a_change_renews_one_list() {
 
 /// S-13.
 #[test]
-fn what_comes_and_goes_between_two_plans_is_nothing() {
+fn an_object_added_and_removed_between_two_plans_changes_nothing() {
     let mut planner = hinted();
     let before = planner.services().clone();
     let new = service(MANY + 1, GivenPolicy::Cluster);
@@ -203,7 +202,7 @@ fn what_comes_and_goes_between_two_plans_is_nothing() {
     assert_eq!((update.planned, update.services.len()), (1, 1));
 }
 
-/// S-12. Balancers share a port number, not a place.
+/// S-12. Load balancers share a port number, not an address.
 #[test]
 fn a_balancer_that_changes_touches_no_other_on_the_same_port() {
     let balancer = |number: usize, policy| -> Event {
@@ -226,8 +225,7 @@ fn a_balancer_that_changes_touches_no_other_on_the_same_port() {
     assert_eq!((update.planned, update.services.len()), (1, 1));
 }
 
-/// A node that joins, moves or goes touches only Services that want an address of its own or of its
-/// pods.
+/// A node that joins, moves or leaves affects only Services that claim an address of it or of its pods.
 #[test]
 fn a_nodes_addresses_touch_only_services_that_claim_them() {
     let external = |number: usize, address: &str| -> Event {
@@ -270,7 +268,7 @@ fn a_nodes_addresses_touch_only_services_that_claim_them() {
     assert_eq!(
         touched(joined),
         [""; 0],
-        "it only tells who has the address"
+        "it only finds the owner of the address"
     );
     // S-203: another address, the same pods.
     let moved = planner.apply([node("192.168.1.2", "10.244.9.0/24")]);

@@ -1,5 +1,4 @@
-//! What is said about a plan is what the plan does: laws over random histories, and the texts of
-//! single cases.
+//! Explanations match the plans: laws over random histories, and texts of single cases.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +16,7 @@ use proptest::prelude::*;
 
 type Reached = (IpAddr, u16);
 
-/// The backends that the plan gives a node.
+/// The backends of a node in the plan.
 fn backends(
     planned: &PlannedService,
     port: &HeadPort,
@@ -36,7 +35,7 @@ fn backends(
     backends.map(|b| (b.address, b.port)).collect()
 }
 
-/// Every endpoint of a port and family that some slice of the Service brings, however often.
+/// All endpoints of a port and family in slices of the Service, with duplicates.
 fn merged(planner: &Planner, id: &ServiceId, port: &HeadPort, family: Family) -> BTreeSet<Reached> {
     let slices = planner.model().slices_of(id);
     let copies = slices.flat_map(|slice| {
@@ -51,7 +50,7 @@ fn merged(planner: &Planner, id: &ServiceId, port: &HeadPort, family: Family) ->
         .collect()
 }
 
-/// Every group of every port of every Service on every node, with what the plan has there.
+/// All groups of all ports of all Services on all nodes, with their lists in the plan.
 fn each_group(
     planner: &Planner,
     mut check: impl FnMut(
@@ -82,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn who_is_said_to_be_in_a_list_is_in_it_and_every_endpoint_is_named_once(history in history()) {
+    fn explained_endpoints_match_the_list_and_each_is_named_once(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
         each_group(&planner, |planned, port, said, node| {
@@ -95,7 +94,7 @@ proptest! {
         })?;
     }
 
-    /// Each family of each group that some frontend of the head answers in is explained, no other.
+    /// Exactly the groups and families with a frontend in the head are explained.
     #[test]
     fn every_frontend_has_a_list_that_is_explained(history in history()) {
         let mut planner = Planner::default();
@@ -154,7 +153,7 @@ proptest! {
         })?;
     }
 
-    /// S-21, S-22, S-67: an empty list refuses everybody; pods and the node are never dropped.
+    /// S-21, S-22, S-67: an empty list rejects all clients; pods and the node are never dropped.
     #[test]
     fn clients_are_served_refused_or_dropped_as_the_plan_says(history in history()) {
         let mut planner = Planner::default();
@@ -177,10 +176,10 @@ proptest! {
         })?;
     }
 
-    /// S-57 to S-61: hints are said to be in force exactly where the node's list is one that they made,
-    /// and then every endpoint in it is said to be meant for the node or its zone.
+    /// S-57 to S-61: hints are explained as effective exactly if the node's list comes from them, and then every
+    /// endpoint in it has a hint for the node or its zone.
     #[test]
-    fn what_is_said_about_hints_fits_the_list(history in history()) {
+    fn explained_hints_match_the_list(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
         each_group(&planner, |_, _, said, node| {
@@ -195,11 +194,11 @@ proptest! {
             };
             prop_assert_eq!(used, by_hints.map(|(kind, _)| kind), "{} on {}", said.scope, node.name);
             for endpoint in said.used() {
-                let meant = match &endpoint.verdict {
-                    Verdict::In(In::Meant { kind, name }) => Some((*kind, name)),
+                let hinted = match &endpoint.verdict {
+                    Verdict::In(In::Hinted { kind, name }) => Some((*kind, name)),
                     _ => None,
                 };
-                prop_assert_eq!(meant, by_hints);
+                prop_assert_eq!(hinted, by_hints);
             }
             Ok(())
         })?;
@@ -207,7 +206,7 @@ proptest! {
 
     /// S-22, S-43, S-49.
     #[test]
-    fn what_is_said_about_the_policy_fits_the_list(history in history()) {
+    fn the_explained_policy_matches_the_list(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
         each_group(&planner, |planned, port, said, node| {
@@ -227,7 +226,7 @@ proptest! {
                 ListReason::Local => prop_assert!(used.iter().all(|e| e.node.as_ref() == Some(&node.name))),
                 ListReason::LocalButNoneHere => {
                     prop_assert!(!used.is_empty());
-                    // Whoever runs here may only be used if everybody may be.
+                    // An endpoint on this node may only be used if all clients may use it.
                     let here = planned.lists.keys().any(|key| {
                         key.scope == Scope::Local(node.name.clone()) && key.family == said.family && *key.port == *port.name
                     });
@@ -246,8 +245,8 @@ proptest! {
         let nowhere = planner.explain("nowhere", &ServiceId::new("ns", "a"));
         prop_assert_eq!(nowhere, Err(Unknown::Node));
         for node in planner.nodes().keys() {
-            let nobody = planner.explain(node, &ServiceId::new("ns", "nobody"));
-            prop_assert_eq!(nobody, Err(Unknown::Service));
+            let unknown = planner.explain(node, &ServiceId::new("ns", "unknown"));
+            prop_assert_eq!(unknown, Err(Unknown::Service));
             for service in planner.model().services() {
                 let said: Explanation = planner.explain(node, &service.id).expect("both are there");
                 let planned = planner.services().contains_key(&service.id);
@@ -257,7 +256,7 @@ proptest! {
     }
 }
 
-/// Where each endpoint of the first port stands in the list of a group on a node, in order.
+/// The explanation of each endpoint of the first port for the list of a group on a node, in order.
 fn verdicts(planner: &Planner, node: &str, service: &str) -> Vec<String> {
     let id = ServiceId::new("shop", service);
     let served = planner.explain(node, &id).unwrap().outcome.unwrap();
@@ -269,7 +268,7 @@ fn verdicts(planner: &Planner, node: &str, service: &str) -> Vec<String> {
     said.collect()
 }
 
-/// A Service for each way of choosing endpoints.
+/// A Service for each way to select endpoints.
 const REASONS: &str = r#"
 services:
 - {id: shop/local, ips: [10.96.0.1], ports: [80/TCP], internal: Local}
@@ -318,9 +317,9 @@ fn every_reason_has_its_case() {
     let cases = [
         (
             "local",
-            // That another node has a ready one does not matter here.
+            // A ready endpoint on another node does not matter here.
             [
-                "10.0.0.1 in: ending, but none on this node is ready and it still answers",
+                "10.0.0.1 in: terminating but still serving, and no endpoint on this node is ready",
                 "10.0.0.2 out: not ready",
                 "10.0.0.3 out: runs on node n2; policy Local",
                 "10.0.0.4 out: has no nodeName, so it is local to no node; policy Local",
@@ -330,23 +329,23 @@ fn every_reason_has_its_case() {
         (
             "zoned",
             &[
-                "10.0.0.1 in: ready, meant for zone z1",
-                "10.0.0.2 out: meant for zones z2, z3",
+                "10.0.0.1 in: ready, hint for zone z1",
+                "10.0.0.2 out: hints for zones z2, z3",
                 "10.0.0.3 out: not ready",
             ],
         ),
         (
             "noded",
             &[
-                "10.0.0.1 in: ready, meant for node n1",
-                "10.0.0.2 out: meant for node n2",
+                "10.0.0.1 in: ready, hint for node n1",
+                "10.0.0.2 out: hint for node n2",
             ],
         ),
         (
             "ending",
             &[
-                "10.0.0.1 in: ending, but none is ready and it still answers",
-                "10.0.0.2 out: ending, and answers no more",
+                "10.0.0.1 in: terminating but still serving, and no endpoint is ready",
+                "10.0.0.2 out: terminating and no longer serving",
             ],
         ),
     ];

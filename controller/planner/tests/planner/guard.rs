@@ -1,4 +1,4 @@
-//! Endpoints that vanish in mass: what is held, what passes, and when it ends.
+//! Mass loss of endpoints: what is held, what passes, and when it ends.
 
 use crate::build::GivenNode;
 use crate::guard_world::{
@@ -8,7 +8,7 @@ use portolan_plan::ServiceId;
 use portolan_planner::model::{EndpointSlice, Event, GuardMode, ObjectChange};
 
 #[test]
-fn an_emptied_cluster_is_served_until_somebody_approves() {
+fn an_emptied_cluster_is_served_until_the_loss_is_approved() {
     for at_once in [1, 3, SERVICES.into()] {
         let mut world = World::new(GuardMode::Hold);
         world.emptied(at_once);
@@ -41,7 +41,7 @@ fn a_report_lets_everything_pass() {
 }
 
 #[test]
-fn a_report_counts_what_vanished_together() {
+fn a_report_counts_endpoints_that_vanished_together() {
     let mut world = World::new(GuardMode::Report);
     let most: Vec<_> = (0..8).map(|service| gone(&whole(service))).collect();
     world.comes(most);
@@ -51,7 +51,7 @@ fn a_report_counts_what_vanished_together() {
 }
 
 #[test]
-fn what_was_held_long_enough_is_believed() {
+fn a_loss_is_accepted_after_its_maximum_duration() {
     let mut world = World::new(GuardMode::Hold);
     world.emptied(2);
     world.passes(1799);
@@ -68,21 +68,21 @@ fn half_of_the_endpoints_and_small_clusters_are_no_loss() {
         (world.planned(), world.planner.model().loss()),
         (ALL / 2, None)
     );
-    // Six in ten, but within more than a minute.
+    // Six of ten, but over more than a minute.
     world.now += 61;
     world.comes(vec![gone(&whole(5))]);
     assert_eq!(
         (world.planned(), world.planner.model().loss()),
         (ALL * 4 / 10, None)
     );
-    // The rest are 120, and then less than 200 vanish together.
+    // The remaining ones are 120, and then less than 200 vanish together.
     world.now += 61;
     world.comes((6..10).map(|service| gone(&whole(service))).collect());
     assert_eq!((world.planned(), world.planner.model().loss()), (0, None));
 }
 
 #[test]
-fn what_vanished_just_before_is_held_as_well() {
+fn endpoints_that_vanished_just_before_are_held_too() {
     let mut world = World::new(GuardMode::Hold);
     world.comes((0..5).map(|service| gone(&whole(service))).collect());
     world.now += 60;
@@ -91,7 +91,7 @@ fn what_vanished_just_before_is_held_as_well() {
 }
 
 #[test]
-fn additions_and_what_is_not_ready_pass_while_others_are_held() {
+fn added_and_unready_endpoints_pass_while_others_are_held() {
     let mut world = World::new(GuardMode::Hold);
     world.emptied(10);
     let mut sick = endpoint(address(0, 1), 1);
@@ -105,7 +105,7 @@ fn additions_and_what_is_not_ready_pass_while_others_are_held() {
         (planned.len(), world.held()),
         (usize::from(ENDPOINTS), ALL - 1)
     );
-    // That it then ends is no news.
+    // Its end afterwards has no effect.
     world.comes(vec![
         slice(0, 'b', vec![endpoint(address(0, 200), 1)]).into(),
     ]);
@@ -118,7 +118,7 @@ fn everything_comes_back() {
     world.emptied(10);
     world.comes((0..SERVICES).map(|service| whole(service).into()).collect());
     assert_eq!((world.planned(), world.planner.model().loss()), (ALL, None));
-    // Nothing of it counts against what happens next.
+    // It does not count for later losses.
     world.comes((0..5).map(|service| gone(&whole(service))).collect());
     assert_eq!(world.planned(), ALL / 2);
 }
@@ -188,7 +188,7 @@ fn endpoints_that_move_to_another_slice_are_no_loss() {
         });
         world.comes(moves.collect());
         assert_eq!((world.planned(), world.planner.model().loss()), (ALL, None));
-        // Nor do they make one of what then vanishes.
+        // Nor do they count for endpoints that vanish afterwards.
         let mut one = whole(0);
         one.id.name = "s0-b".into();
         world.comes(vec![gone(&one)]);

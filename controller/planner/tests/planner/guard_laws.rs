@@ -1,4 +1,4 @@
-//! What holds of endpoints that vanish, in every history of a cluster.
+//! Laws of the guard, for every history of a cluster.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use portolan_planner::model::{
 };
 use proptest::prelude::*;
 
-/// Guards that judge small clusters, and those that see no loss in anything.
+/// Guards for small clusters, and guards that never detect a loss.
 fn policy(mode: GuardMode, min_endpoints: u32) -> GuardPolicy {
     GuardPolicy {
         mode,
@@ -25,11 +25,11 @@ fn is_held(id: &SliceId) -> bool {
     id.name.starts_with("held:")
 }
 
-/// What people and the controller that leads write.
+/// What users and the leader write.
 #[derive(Debug, Clone, Copy)]
 enum Written {
     Nothing,
-    /// The loss that is seen, or that it is over.
+    /// The loss, or its end.
     Stored,
     Approved,
     Mode(GuardMode),
@@ -48,7 +48,7 @@ fn written() -> impl Strategy<Value = Written> {
     ]
 }
 
-/// What comes of it.
+/// The result.
 fn write(written: Written, config: &mut ProxyConfig, planner: &Planner) -> Option<Event> {
     let guarding = &mut config.guarding;
     match written {
@@ -100,7 +100,7 @@ proptest! {
 
     /// I-15.
     #[test]
-    fn what_is_held_is_lost_and_well_and_everything_else_is_as_it_is(history in history(), batch in 1..5usize, written in proptest::collection::vec(written(), 40)) {
+    fn only_lost_endpoints_of_healthy_objects_are_held(history in history(), batch in 1..5usize, written in proptest::collection::vec(written(), 40)) {
         let mut plain = Planner::default();
         let mut guarded = Planner::default();
         guarded.watch_endpoints();
@@ -112,8 +112,8 @@ proptest! {
             let events: Vec<_> = events.cloned().collect();
             plain.apply(events.clone());
             guarded.apply_at(events, now);
-            let told = write(written[usize::try_from(now).unwrap()], &mut config, &guarded);
-            guarded.apply_at(told, now);
+            let events = write(written[usize::try_from(now).unwrap()], &mut config, &guarded);
+            guarded.apply_at(events, now);
             let (real, model) = (plain.model(), guarded.model());
             let own = model.slices().filter(|slice| is_held(&slice.id));
             let mut held = 0;
@@ -134,7 +134,7 @@ proptest! {
             let others = model.slices().filter(|slice| !is_held(&slice.id));
             prop_assert!(others.eq(real.slices()));
         }
-        // In the end time settles everything.
+        // In the end every loss expires.
         guarded.apply_at([], 10_000);
         prop_assert_eq!(guarded.services(), plain.services());
         prop_assert_eq!(guarded.nodes(), plain.nodes());

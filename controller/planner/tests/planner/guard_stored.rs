@@ -1,4 +1,4 @@
-//! Losses that several controllers see: what is stored of them, by whom they end, and what comes next.
+//! Losses that several controllers see: the stored loss, its end, and later losses.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use portolan_planner::model::{Event, GuardMode, Guarding, ObjectChange, ProxyCon
 
 #[test]
 fn controllers_begin_and_end_with_the_one_that_leads() {
-    // This one saw the beginning of it only.
+    // This controller saw only the beginning.
     let mut world = World::new(GuardMode::Hold);
     world.comes((0..4).map(|service| gone(&whole(service))).collect());
     assert_eq!(world.planned(), ALL * 6 / 10);
@@ -24,13 +24,13 @@ fn controllers_begin_and_end_with_the_one_that_leads() {
 }
 
 #[test]
-fn who_has_not_seen_a_loss_does_not_know_that_it_is_over() {
+fn a_controller_that_did_not_see_a_loss_does_not_know_its_end() {
     let id = Arc::from("loss-1");
     let mut world = World::new(GuardMode::Hold);
     world.stored(Some(("loss-1", 990)), None);
     assert_eq!(world.planner.model().loss(), None);
     assert!(!world.planner.model().loss_has_ended(&id));
-    // Who has seen it does, whether it was stored before or after its end.
+    // A controller that saw it does, whether it was stored before or after its end.
     for stored_first in [true, false] {
         let mut world = World::new(GuardMode::Hold);
         world.emptied(10);
@@ -45,7 +45,7 @@ fn who_has_not_seen_a_loss_does_not_know_that_it_is_over() {
 }
 
 #[test]
-fn what_vanishes_after_a_loss_is_another_loss() {
+fn endpoints_that_vanish_after_a_loss_are_another_loss() {
     for approved in [None, Some("loss-1")] {
         let mut world = World::new(GuardMode::Hold);
         world.emptied(10);
@@ -58,7 +58,7 @@ fn what_vanishes_after_a_loss_is_another_loss() {
         world.now += 1;
         world.emptied(10);
         assert_eq!((world.planned(), world.held()), (ALL, ALL), "{approved:?}");
-        // That the first one is over comes late.
+        // The end of the first one arrives late.
         world.stored(None, approved);
         assert_eq!((world.planned(), world.held()), (ALL, ALL), "{approved:?}");
         world.stored(Some(("loss-2", 1001)), Some("loss-2"));
@@ -67,7 +67,7 @@ fn what_vanishes_after_a_loss_is_another_loss() {
 }
 
 #[test]
-fn who_has_seen_a_part_of_a_loss_does_not_say_that_it_is_over() {
+fn a_controller_that_saw_a_part_of_a_loss_does_not_end_it() {
     let mut world = World::new(GuardMode::Hold);
     world.stored(Some(("loss-1", 990)), None);
     let one = slice(9, 'b', vec![endpoint(address(9, 200), 1)]);
@@ -94,7 +94,7 @@ fn a_loss_that_was_over_before_it_had_a_name_does_not_take_the_next_ones() {
 }
 
 #[test]
-fn what_vanished_long_before_is_no_part_of_it() {
+fn endpoints_that_vanished_long_before_are_no_part_of_a_loss() {
     let mut world = World::new(GuardMode::Hold);
     world.comes(vec![gone(&whole(0))]);
     world.now += 61;
@@ -113,10 +113,10 @@ fn without_the_proxyconfig_it_goes_on_as_it_was() {
     let gone = Event::ProxyConfig(ObjectChange::Remove(ProxyConfig::DEFAULT.into()));
     world.comes(vec![gone]);
     assert_eq!(world.planned(), ALL);
-    // It is made anew, and whoever leads stores the loss again.
+    // The ProxyConfig is recreated, and the leader stores the loss again.
     world.stored(None, None);
     assert_eq!(world.planned(), ALL);
-    // So it is where nobody saw that there was none in between.
+    // The same if no controller saw the ProxyConfig missing.
     world.stored(Some(("loss-2", 1000)), None);
     world.config.guarding.object = Some("another".into());
     world.stored(None, None);
@@ -126,7 +126,7 @@ fn without_the_proxyconfig_it_goes_on_as_it_was() {
 }
 
 #[test]
-fn who_begins_in_the_middle_knows_that_it_does_not_know() {
+fn a_controller_that_starts_during_a_loss_does_not_end_it() {
     let mut guarding = Guarding::default();
     assert!(!guarding.holds_at(0));
     guarding.stored = Some(StoredLoss {

@@ -1,4 +1,4 @@
-//! A cluster whose endpoints are watched over.
+//! A cluster with the guard enabled.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -74,7 +74,7 @@ pub(crate) fn gone(slice: &EndpointSlice) -> Event {
     Event::EndpointSlice(ObjectChange::Remove(slice.id.clone()))
 }
 
-/// A cluster that was watched over since its beginning.
+/// A cluster that was guarded from the beginning.
 pub(crate) struct World {
     pub(crate) planner: Planner,
     pub(crate) config: ProxyConfig,
@@ -121,7 +121,7 @@ impl World {
         self.comes(Vec::new());
     }
 
-    /// What the leader stored, and what somebody approved, are seen.
+    /// Applies what the leader stored, and the approval.
     pub(crate) fn stored(&mut self, stored: Option<(&str, Moment)>, approved: Option<&str>) {
         self.config.guarding.stored = stored.map(|(id, since)| StoredLoss {
             id: id.into(),
@@ -131,7 +131,7 @@ impl World {
         self.comes(vec![self.config.clone().into()]);
     }
 
-    /// All slices are deleted, as many at once as this.
+    /// Deletes all slices, this many at a time.
     pub(crate) fn emptied(&mut self, at_once: usize) {
         let all: Vec<_> = (0..SERVICES).map(|service| gone(&whole(service))).collect();
         for some in all.chunks(at_once) {
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Addresses that are planned for new connections, of a Service.
+    /// Addresses that are planned for new connections to a Service.
     pub(crate) fn planned_of(&self, service: u8) -> BTreeSet<IpAddr> {
         let id = ServiceId::new("shop", format!("s{service}"));
         let node = &self.planner.nodes()["n0"];

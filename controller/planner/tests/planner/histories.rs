@@ -1,4 +1,4 @@
-//! Clusters by chance: few names and addresses, so that objects meet.
+//! Random clusters: few names and addresses, so that objects conflict.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) const NODES: [&str; 3] = ["n1", "n2", "n3"];
 const ZONES: [&str; 3] = ["z1", "z2", "z3"];
 
 prop_compose! {
-    /// Few names and addresses, so that objects meet: conflicts, moves, two copies of an endpoint.
+    /// Few names and addresses, so that objects conflict: claims, moves, two copies of an endpoint.
     fn service()(
         id in select(&NAMES[..]),
         created in proptest::option::of(0..3i64),
@@ -49,7 +49,7 @@ prop_compose! {
     }
 }
 
-/// Addresses that somebody else may have: a cluster IP, a node, a pod, an API server, nobody.
+/// Addresses that may have another owner: a cluster IP, a node, a pod, an API server, or none.
 const EXTERNAL: [&str; 7] = [
     "10.96.0.1",
     "192.168.1.1",
@@ -106,7 +106,7 @@ prop_compose! {
     }
 }
 
-/// Often some, so that all endpoints of a port have hints in many histories.
+/// Often not empty, so that all endpoints of a port have hints in many histories.
 fn hints(names: Vec<&'static str>) -> impl Strategy<Value = Vec<String>> {
     let some = proptest::sample::subsequence(names, 1..=2);
     prop_oneof![1 => Just(Vec::new()), 4 => some]
@@ -266,8 +266,8 @@ pub(crate) fn history() -> impl Strategy<Value = Vec<Event>> {
     ]
 }
 
-/// One Service whose endpoints are all ready and hinted, a port by nodes and a port by zones, while
-/// endpoints move and nodes come, go and change their zones: chance alone seldom gets there.
+/// One Service whose endpoints are all ready and have hints, a port by nodes and a port by zones, while endpoints
+/// move and nodes join, leave and change their zones. Random histories seldom reach this.
 fn quiet_history() -> impl Strategy<Value = Vec<Event>> {
     let internal = select(vec![
         GivenPolicy::Cluster,

@@ -1,4 +1,4 @@
-//! What holds for every cluster and every history of it.
+//! Laws for every cluster and every history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn plans(planner: &Planner) -> Plans {
     (planner.services().clone(), planner.nodes().clone())
 }
 
-/// Every object of the model as one event of being there.
+/// The creation events of all objects of the model.
 pub(crate) fn present(planner: &Planner) -> Vec<Event> {
     let model = planner.model();
     let config = model.config_in_force().map(|config| (**config).clone());
@@ -38,7 +38,7 @@ pub(crate) fn present(planner: &Planner) -> Vec<Event> {
         .collect()
 }
 
-/// Makes an update to a copy of the plans.
+/// Applies an update to a copy of the plans.
 fn follow(plans: &mut Plans, update: Update) {
     for (id, planned) in update.services {
         match planned {
@@ -54,7 +54,7 @@ fn follow(plans: &mut Plans, update: Update) {
     }
 }
 
-/// A node that no change has reached has the current settings, one that it has reached the others.
+/// A node that no change has reached has the current settings; others have the new ones.
 fn given(planner: &Planner, node: &NodeEntry) -> Settings {
     let model = planner.model();
     let config = model.config_in_force().map(|config| (**config).clone());
@@ -99,7 +99,7 @@ proptest! {
     }
 
     #[test]
-    fn updates_tell_everything_and_nothing_else(history in history(), batch in 1..5usize) {
+    fn updates_contain_all_changes_and_nothing_else(history in history(), batch in 1..5usize) {
         let mut planner = Planner::default();
         let mut copy = Plans::default();
         for events in history.chunks(batch) {
@@ -121,7 +121,7 @@ proptest! {
         let mut planner = Planner::default();
         planner.apply(history);
         let mut events = present(&planner);
-        // Any order will do; a small generator of our own needs no dependency.
+        // Any order works; a small generator needs no dependency.
         let mut state = seed | 1;
         for index in (1..events.len()).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -142,7 +142,7 @@ proptest! {
         for event in present(&planner) {
             prop_assert!(planner.apply([event]).is_empty());
         }
-        // Not even the values were replaced: S-12, S-188.
+        // Even the values are the same: S-12, S-188.
         for (id, planned) in planner.services() {
             prop_assert!(Arc::ptr_eq(planned, &before.0[id]));
         }
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn what_did_not_change_is_the_same_value(history in history(), last in event()) {
+    fn unchanged_parts_are_the_same_value(history in history(), last in event()) {
         let mut planner = Planner::default();
         planner.apply(history);
         let before = plans(&planner);
@@ -192,7 +192,7 @@ proptest! {
                     prop_assert_eq!(owners.insert(place, id.clone()), None, "two owners");
                 }
             }
-            // S-14: a health check port is a port of the nodes like a node port.
+            // S-14: a health check port conflicts like a node port.
             let health = planned.elsewhere.as_ref().and_then(|local| local.health);
             if let Some(health) = health {
                 let owner = owners.insert((None, health.port, Protocol::Tcp), id.clone());

@@ -1,5 +1,5 @@
-//! The planner from outside: the rules of Kubernetes as tables, and laws over random histories.
-// Panics are a fine way for a test to fail, in its own functions too.
+//! Tests of the public interface of the planner: the rules of Kubernetes as tables, and laws over random histories.
+// A panic is how a test fails, also in helper functions.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 mod build;

@@ -1,6 +1,5 @@
-//! The second question asked twice: where does a Service answer on a node? Once to the planner, which
-//! looks at rivals by indexes, and once to a walk over all Services, the oldest first, in which each
-//! takes what is still free.
+//! An independent model of frontends: the planner finds conflicts by indexes; this model visits all Services, in the
+//! order of precedence, and assigns what is still free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,9 +10,9 @@ use portolan_planner::model::{ClusterModel, Service};
 use portolan_planner::{Planner, is_usable_address};
 use proptest::prelude::*;
 
-/// A place that one Service has: an address with a port, or a port of the nodes.
+/// A claimed address and port, or a node port.
 type Place = (Option<IpAddr>, u16, Protocol);
-/// A frontend, with the place in the Service of its port.
+/// A frontend, with the index of its port in the Service.
 type Answer = (ServiceId, usize, Frontend);
 
 fn is_ours(service: &Service, proxy_name: &str) -> bool {
@@ -23,7 +22,7 @@ fn is_ours(service: &Service, proxy_name: &str) -> bool {
     ours && !service.cluster_ips.is_empty()
 }
 
-/// S-7, S-29, and an external IP that is the address of an endpoint and of no node (S-215).
+/// S-7, S-29, and an external IP that is the address of an endpoint and not of a node (S-215).
 fn may_answer(
     model: &ClusterModel,
     service: &Service,
@@ -56,7 +55,7 @@ fn is_of_node(model: &ClusterModel, address: IpAddr) -> bool {
     model.nodes().any(|node| node.addresses.contains(&address))
 }
 
-/// What nodes listen on themselves is no external IP's.
+/// Ports of node components are never served for external IPs.
 fn is_of_the_node_itself(model: &ClusterModel, kind: FrontendKind, place: Place) -> bool {
     let settings = model.settings();
     let ports = [10250, settings.healthz.port, settings.metrics.port];
@@ -83,7 +82,7 @@ fn is_api_server(model: &ClusterModel, place: Place) -> bool {
     })
 }
 
-/// Everything that a Service may have, each place once, by port.
+/// All possible frontends of a Service, without duplicates, by port.
 fn wishes(model: &ClusterModel, service: &Service) -> Vec<(usize, Frontend)> {
     let mut wishes = Vec::new();
     for (at, port) in service.ports.iter().enumerate() {
@@ -118,14 +117,14 @@ fn wishes(model: &ClusterModel, service: &Service) -> Vec<(usize, Frontend)> {
     wishes
 }
 
-/// The order in which places are given away (S-215).
+/// The order of precedence (S-215).
 const CLASSES: [&[FrontendKind]; 3] = [
     &[FrontendKind::ClusterIp],
     &[FrontendKind::LoadBalancer],
     &[FrontendKind::ExternalIp, FrontendKind::NodePort],
 ];
 
-/// S-14 to S-19, S-31: where each Service answers, on every node.
+/// S-14 to S-19, S-31: the frontends of each Service, on every node.
 fn expected(model: &ClusterModel) -> BTreeSet<Answer> {
     let proxy_name = model.settings().service_proxy_name;
     let mut services: Vec<_> = model
@@ -175,7 +174,7 @@ fn expected(model: &ClusterModel) -> BTreeSet<Answer> {
         .collect()
 }
 
-/// S-86: where the balancer's address is the cluster IP, what guards the one guards the other.
+/// S-86: if the load balancer address is the cluster IP, source ranges protect both.
 fn guarded_kind(service: &Service, frontend: &Frontend) -> FrontendKind {
     let is_balancers = service.external.as_ref().is_some_and(|external| {
         let guarded = external.policy == Policy::Local || external.source_ranges.is_some();
@@ -207,7 +206,7 @@ proptest! {
             }
             let mut owners = BTreeMap::new();
             for (id, at, frontend) in &found {
-                // A node port on the port's own number may stand beside the node's address.
+                // A node port with the number of the port itself may exist beside the node's address.
                 let protocol = planner.model().service(id).unwrap().ports[*at].protocol;
                 let place = (frontend.address, frontend.port, protocol);
                 prop_assert_eq!(owners.insert(place, (id, at)), None, "two owners of {:?}", place);

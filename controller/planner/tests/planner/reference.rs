@@ -1,6 +1,5 @@
-//! The same question asked twice: what serves a node? Once to the planner, which shares lists
-//! between nodes, and once to a few lines that look at one node alone, as each node does that
-//! watches the objects itself.
+//! An independent model of endpoint selection: the planner shares lists between nodes; this model computes the list
+//! of each node separately, as a proxy does that watches the objects itself.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +15,7 @@ use proptest::prelude::*;
 
 type Reached = (IpAddr, u16);
 
-/// Every endpoint of a port and family, each once (S-50, S-51, S-217).
+/// All endpoints of a port and family, without duplicates (S-50, S-51, S-217).
 fn endpoints<'a>(
     model: &'a ClusterModel,
     service: &Service,
@@ -37,7 +36,7 @@ fn endpoints<'a>(
             copies.extend(of_family.map(|e| ((e.address, own.port), slice, e)));
         }
     }
-    // Stable: of two copies in one slice the first stays.
+    // Stable sort: of two copies in one slice the first remains.
     copies.sort_by_key(|(reached, slice, e)| {
         (
             *reached,
@@ -79,17 +78,17 @@ fn expected(all: &[(Reached, &Endpoint)], policy: Policy, node: &NodeEntry) -> B
         return chosen(all, ending);
     }
     let by_hint = |hints: fn(&Endpoint) -> &[Arc<str>], name: &Arc<str>| {
-        let everybody = all.iter().all(|(_, e)| !e.ready || !hints(e).is_empty());
+        let complete = all.iter().all(|(_, e)| !e.ready || !hints(e).is_empty());
         let named = chosen(all, |e| e.ready && hints(e).contains(name));
-        (everybody && !named.is_empty()).then_some(named)
+        (complete && !named.is_empty()).then_some(named)
     };
     by_hint(|e| &e.for_nodes, &node.name)
         .or_else(|| by_hint(|e| &e.for_zones, node.zone.as_ref()?))
         .unwrap_or(ready)
 }
 
-/// The same for other frontends than cluster IPs, and what happens to outsiders (S-22, S-46, S-49,
-/// S-66 to S-68).
+/// The same for frontends other than cluster IPs, with the handling of external clients (S-22, S-46, S-49, S-66 to
+/// S-68).
 fn expected_external(
     all: &[(Reached, &Endpoint)],
     policy: Policy,
@@ -108,7 +107,7 @@ fn expected_external(
     }
 }
 
-/// What the planner gives a node.
+/// The planner's result for a node.
 fn planned_backends(
     planned: &PlannedService,
     port: &HeadPort,
@@ -129,7 +128,7 @@ fn planned_backends(
         .collect()
 }
 
-/// Nodes of the model, and some that it does not know: their plans may be asked for in a moment.
+/// Nodes of the model, and unknown ones, whose plans may be requested soon.
 fn nodes(planner: &Planner) -> Vec<NodeEntry> {
     planner
         .nodes()
@@ -201,8 +200,8 @@ proptest! {
         }
     }
 
-    /// A list that no node can come to would be memory for nothing; a head without a list where
-    /// one belongs would refuse. Only under policy Local may a list be missing: it is empty.
+    /// A list that no node can use would waste memory; a head without its list would reject connections. Only under
+    /// policy Local may a list be missing: it is empty.
     #[test]
     fn heads_and_lists_fit_together(history in history()) {
         let mut planner = Planner::default();
@@ -210,12 +209,12 @@ proptest! {
         for planned in planner.services().values() {
             let service = planner.model().service(&planned.id).unwrap();
             let mut used = BTreeSet::new();
-            let zones = planned.head_of_zone.keys().map(|zone| ("nobody".into(), Some(zone.clone())));
+            let zones = planned.head_of_zone.keys().map(|zone| ("unknown".into(), Some(zone.clone())));
             let nodes = planned.lists.keys().filter_map(|key| key.scope.node().cloned());
             let nodes = nodes.chain(planned.head_of_node.keys().cloned());
             let zone_of = |node: &Arc<str>| planner.node(node).and_then(|node| node.zone.clone());
             let nodes = nodes.map(|node| { let zone = zone_of(&node); (node, zone) });
-            for (name, zone) in zones.chain(nodes).chain([("nobody".into(), None)]) {
+            for (name, zone) in zones.chain(nodes).chain([("unknown".into(), None)]) {
                 let node = NodeEntry { name, zone, ..NodeEntry::default() };
                 used.extend(planned.lists_for(&node).map(|(key, _)| key.clone()));
                 for port in &planned.head_for(&node).ports {
@@ -230,7 +229,7 @@ proptest! {
                     }
                 }
             }
-            // Frontends on one node's own address only may leave lists of other zones to nobody.
+            // If the only frontends are addresses of one node, lists of other zones may be unused.
             let external = |head: &Head| -> Vec<_> { head.ports.iter().map(HeadPort::has_external).collect() };
             if planned.heads.iter().all(|head| external(head) == external(&planned.heads[0])) {
                 prop_assert_eq!(used.len(), planned.lists.len(), "every list is in use");
@@ -267,7 +266,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_particular_to_a_node_is_found_by_its_index(history in history(), last in event()) {
+    fn the_index_finds_the_services_particular_to_a_node(history in history(), last in event()) {
         let mut planner = Planner::default();
         for event in history.into_iter().chain([last]) {
             planner.apply([event]);

@@ -1,4 +1,4 @@
-//! Endpoints outside the ranges by which their nodes tell pods (S-70): how many, and the first.
+//! Endpoints outside of the ranges by which their nodes recognize pods (S-70): number and first example.
 
 use portolan_plan::{LocalDetection, Settings};
 use portolan_planner::model::ProxyConfig;
@@ -22,7 +22,7 @@ fn planner() -> Planner {
     planner
 }
 
-/// The nodes that have some, with how many of how many.
+/// The nodes with endpoints outside, with the counts.
 fn counts(strays: &Strays) -> Vec<(&str, usize, usize)> {
     let nodes = strays.nodes().iter();
     nodes
@@ -38,20 +38,20 @@ fn a_node_may_have_several_ranges_in_a_family() {
 }
 
 #[test]
-fn what_is_told_names_the_first_the_ranges_and_the_next_thing_to_check() {
+fn the_warning_names_the_first_endpoint_the_ranges_and_the_next_check() {
     let warning = planner().strays().warning(&"b".into()).unwrap().document();
     assert_eq!(warning.object, "Node b");
     assert_eq!(
         warning.message,
-        "2 of 3 endpoints that run there are outside its ranges of pods, 10.244.2.0/24, like 10.9.0.2 of \
-         EndpointSlice shop/web-2: the node takes such pods for strangers, and masquerades them at cluster \
-         IPs; check its spec.podCIDRs, or spec.settings.localDetection of the ProxyConfig if the network \
-         gives addresses otherwise"
+        "2 of 3 endpoints on the node are outside of its pod ranges, 10.244.2.0/24, for example 10.9.0.2 of \
+         EndpointSlice shop/web-2: the node treats such pods as external clients and masquerades them at \
+         cluster IPs; check its spec.podCIDRs, or spec.settings.localDetection of the ProxyConfig if the \
+         network assigns addresses differently"
     );
 }
 
 #[test]
-fn nodes_that_tell_pods_by_interfaces_have_none() {
+fn nodes_that_recognize_pods_by_interfaces_have_none() {
     let mut planner = planner();
     let ways = [
         LocalDetection::BridgeInterface {
@@ -72,7 +72,7 @@ fn nodes_that_tell_pods_by_interfaces_have_none() {
 }
 
 #[test]
-fn a_node_of_which_nothing_is_left_outside_is_not_told_of_any_more() {
+fn a_node_without_endpoints_outside_has_no_warning() {
     let mut planner = planner();
     let moved = CLUSTER.replace("10.9.0.", "10.244.2.1");
     let cluster: Cluster = serde_saphyr::from_str(&moved).unwrap();

@@ -1,6 +1,6 @@
-//! Whom a change of somebody else's object concerns: planned after the change as from scratch.
+//! Services that a change of another object affects: after the change they are planned as from scratch.
 //!
-//! The laws ask the same of random histories, where some changes meet what they concern too rarely.
+//! The laws check the same for random histories, where some changes rarely affect anything.
 
 use crate::build::Cluster;
 use portolan_planner::Planner;
@@ -109,7 +109,7 @@ fn a_node_that_gets_an_address_keeps_its_kubelet_from_services_that_were_there_a
 }
 
 #[test]
-fn ranges_that_are_left_to_others_are_told_of_services_that_were_there_already() {
+fn a_change_of_exclude_cidrs_warns_about_existing_services() {
     // S-236.
     let service = "services: [{id: shop/web, ips: [10.96.0.1], ports: [80/TCP]}]";
     let excluded = format!("settings: {{excluded: [10.96.0.0/24]}}\n{service}");
@@ -128,7 +128,7 @@ fn an_endpoint_decides_about_an_external_ip_that_is_there_already() {
     follows(service, &pod);
 }
 
-/// S-115: whoever drains asks for this; no plan says it.
+/// S-115: agents use this when they drain; no plan contains it.
 #[test]
 fn an_address_has_an_endpoint_as_long_as_some_slice_and_its_node_are_there() {
     let at = IpAddr::from([10, 244, 1, 5]);

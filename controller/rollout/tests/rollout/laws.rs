@@ -1,4 +1,4 @@
-//! What holds for every history of a cluster and of its rollouts (I-14).
+//! Laws for every history of a cluster and its rollouts (I-14).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use proptest::prelude::*;
 
 use crate::world::{Agent, World};
 
-/// Something that happens between two decisions.
+/// An event between two decisions.
 #[derive(Debug, Clone)]
 enum Act {
     /// Time passes.
     Pass(u64),
-    /// A part of the nodes take what they are given.
+    /// Some nodes apply their revision.
     Take(u8),
     Leave(u8),
     Return(u8),
@@ -126,7 +126,7 @@ fn happen(world: &mut World, act: &Act) {
     }
 }
 
-/// The nodes that are given the change on its way.
+/// The nodes to which the change in progress is assigned.
 fn touched(world: &World) -> BTreeSet<Arc<str>> {
     match &world.state.stage {
         Stage::Rolling(progress) => world.given(progress.target),
@@ -134,7 +134,7 @@ fn touched(world: &World) -> BTreeSet<Arc<str>> {
     }
 }
 
-/// Those of them that could have answered and have not.
+/// Of those, the nodes that could have answered and have not.
 fn unanswered(world: &World) -> usize {
     let Stage::Rolling(progress) = &world.state.stage else {
         return 0;
@@ -147,7 +147,7 @@ fn unanswered(world: &World) -> usize {
     touched(world).iter().filter(open).count()
 }
 
-/// Those of them that had an agent and have none, or one that fails.
+/// Of those, the nodes that have lost their agent, or whose agent fails.
 fn lost(world: &World) -> usize {
     let Stage::Rolling(progress) = &world.state.stage else {
         return 0;
@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// An agent that is replaced is away for a moment.
+    /// A replaced agent is briefly away.
     #[test]
     fn no_more_agents_are_replaced_at_once_than_may_be_unavailable(
         mut world in world(),
@@ -223,7 +223,8 @@ proptest! {
                 prop_assert_eq!(world.state.current, current);
                 continue;
             }
-            // It ended: in force everywhere, or those that were reached have again what they had.
+            // The change ended: it is in force everywhere, or the nodes that had it are back on their former
+            // revision.
             let all: BTreeSet<_> = world.agents.keys().cloned().collect();
             if Some(world.state.current) == target && current != world.state.current {
                 prop_assert_eq!(world.given(world.state.current), all);
@@ -237,7 +238,7 @@ proptest! {
     }
 
     #[test]
-    fn a_paused_rollout_reaches_nobody_and_takes_nothing_back_by_itself(
+    fn a_paused_rollout_reaches_no_node_and_rolls_nothing_back_by_itself(
         mut world in world(),
         acts in prop::collection::vec(act(), 1..120),
     ) {
@@ -251,15 +252,15 @@ proptest! {
             let after = touched(&world);
             prop_assert!(after.is_subset(&before), "{after:?} after {before:?}");
             if after != before {
-                prop_assert_eq!(&world.state.stage, &Stage::Complete, "only if nobody asks for it");
-                prop_assert!(world.state.reason.ends_with("was taken back"));
+                prop_assert_eq!(&world.state.stage, &Stage::Complete, "only if it was removed from the spec");
+                prop_assert!(world.state.reason.ends_with("was rolled back"));
             }
         }
     }
 
-    /// However often it is asked, and by whom: nothing but the state is remembered.
+    /// The state is the only memory: a second call, by this or another controller, changes nothing.
     #[test]
-    fn a_second_look_at_the_same_things_decides_nothing_new(
+    fn a_second_decision_on_the_same_input_changes_nothing(
         mut world in world(),
         acts in prop::collection::vec(act(), 1..80),
     ) {
@@ -274,20 +275,20 @@ proptest! {
                 world.state.rolling().map(|progress| progress.wave.clone()),
                 settled.state.rolling().map(|progress| progress.wave.clone()),
             );
-            // A wave that has ended is followed by the next one without anybody being reached twice.
+            // After the end of a wave the next one starts, and no node receives the change twice.
             prop_assert!(reached.0.is_superset(&first.0) || now.is_none());
             if wave == now {
                 let new = reached.0.difference(&first.0).count();
                 let most = world.policy().max_parallel.of(world.agents.len()).max(1);
                 prop_assert!(new <= most);
             }
-            // Its last wave may end with this look: then its revision is the newest of the same ones.
+            // The last wave may end with this call: then its revision becomes the last one in force.
             prop_assert_eq!(by_number(&settled.decided()), by_number(&settled.state));
         }
     }
 
     #[test]
-    fn if_nothing_fails_every_node_ends_with_what_is_asked_for(
+    fn if_nothing_fails_every_node_ends_with_the_desired_settings(
         mut world in world(),
         acts in prop::collection::vec(act(), 0..60),
     ) {
@@ -298,26 +299,26 @@ proptest! {
         for agent in world.agents.values_mut() {
             (agent.connected, agent.failing, agent.coming) = (true, false, false);
         }
-        // Whoever resumes has looked: what was rolled back or halted is tried again.
+        // Resuming retries what was rolled back or halted.
         world.policy().rollback_to = None;
         world.policy().paused = true;
         world.decide();
         world.policy().paused = false;
         for _ in 0..2000 {
             world.decide();
-            // One that is replaced is back in time.
+            // A replaced agent returns in time.
             world.take(|_| true);
             world.take(|_| true);
             world.now += 100;
         }
-        prop_assert_eq!(&world.state.stage, &Stage::Complete, "{}", world.told());
+        prop_assert_eq!(&world.state.stage, &Stage::Complete, "{}", world.summary());
         let current = world.state.revision(world.state.current).unwrap();
         prop_assert_eq!(&current.content, &world.asked.content);
         prop_assert!(world.agents.values().all(|agent| agent.applied == Some(world.state.current)));
     }
 
     #[test]
-    fn with_poison_no_more_than_the_first_few_are_ever_given_it(
+    fn a_failing_change_reaches_only_the_first_nodes(
         nodes in 1..40usize,
         zones in 1..4usize,
         policy in policy(),
@@ -335,13 +336,13 @@ proptest! {
         }
         prop_assert_eq!(world.state.current, 1);
         let rolled_back = matches!(world.state.stage, Stage::RolledBack { .. });
-        prop_assert!(rolled_back, "{}", world.told());
+        prop_assert!(rolled_back, "{}", world.summary());
         prop_assert!(world.agents.values().all(|agent| agent.applied == Some(1)));
         prop_assert!(most <= policy.max_parallel.of(nodes).max(1));
     }
 }
 
-/// What is remembered, whatever is in force.
+/// The history in the order of revision numbers.
 fn by_number(state: &State) -> Vec<Revision> {
     let mut history = state.history.clone();
     history.sort_by_key(|revision| revision.number);

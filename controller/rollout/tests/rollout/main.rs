@@ -1,4 +1,4 @@
-//! What rollouts do, in stories and in laws.
+//! Tests of rollouts: stories and laws.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What an operator sees while agents are replaced.
+//! Rollouts that replace agents.
 
 use crate::stories::policy;
 use crate::world::World;
@@ -8,9 +8,9 @@ fn agents_are_replaced_one_by_one_where_one_may_be_unavailable() {
     let mut world = World::new(5, 1, policy());
     world.replaces = true;
     world.ask("two");
-    let told = world.run(100);
+    let lines = world.run(100);
     assert_eq!(
-        told,
+        lines,
         [
             "canary Progressing 1/5",
             "canary Soaking 1/5",
@@ -47,9 +47,9 @@ fn an_agent_that_is_not_replaced_in_time_takes_the_change_back_and_a_pause_gives
     wait(&mut world, 60);
     world.policy().paused = false;
     wait(&mut world, 3);
-    assert_eq!(world.told(), "canary Progressing 1/5");
+    assert_eq!(world.summary(), "canary Progressing 1/5");
     wait(&mut world, 6);
-    assert_eq!(world.told(), "RolledBack 1");
+    assert_eq!(world.summary(), "RolledBack 1");
     let reason = &world.state.reason;
     assert!(reason.contains("do not have their new agents"), "{reason}");
 }
@@ -62,7 +62,7 @@ fn an_agent_that_does_not_come_back_takes_the_change_back() {
     world.ask("two");
     world.decide();
     world.decide();
-    assert_eq!(world.told(), "zone zone-0 Progressing 1/5");
+    assert_eq!(world.summary(), "zone zone-0 Progressing 1/5");
     let gone = world.given(2);
     for _ in 0..20 {
         let there = |name: &str| !gone.contains(name);
@@ -73,8 +73,8 @@ fn an_agent_that_does_not_come_back_takes_the_change_back() {
         world.decide();
         world.now += 60;
     }
-    assert_eq!(world.told(), "RolledBack 1");
+    assert_eq!(world.summary(), "RolledBack 1");
     let reason = &world.state.reason;
-    assert!(reason.contains("do not come back"), "{reason}");
+    assert!(reason.contains("have not returned"), "{reason}");
     assert!(reason.contains(&**gone.first().unwrap()), "{reason}");
 }

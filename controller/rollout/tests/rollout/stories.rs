@@ -1,4 +1,4 @@
-//! What an operator sees.
+//! Rollouts as an operator sees them.
 
 use portolan_rollout::{By, OnFailure, Policy, Share, Stage};
 
@@ -20,9 +20,9 @@ fn world() -> World {
 fn a_change_goes_to_a_canary_then_zone_by_zone_and_is_watched_in_between() {
     let mut world = world();
     world.ask("two");
-    let told = world.run(100);
+    let lines = world.run(100);
     assert_eq!(
-        told,
+        lines,
         [
             "canary Progressing 1/9",
             "canary Soaking 1/9",
@@ -50,9 +50,9 @@ fn by_all_there_is_one_wave_after_the_canaries() {
     world.policy().canaries = 3;
     world.policy().max_parallel = Share::Percent(40);
     world.ask("two");
-    let told = world.run(100);
+    let lines = world.run(100);
     assert_eq!(
-        told,
+        lines,
         [
             "canary Progressing 3/10",
             "canary Soaking 3/10",
@@ -66,7 +66,7 @@ fn by_all_there_is_one_wave_after_the_canaries() {
 }
 
 #[test]
-fn who_goes_back_does_not_go_to_what_was_never_in_force() {
+fn a_rollback_skips_revisions_that_were_never_in_force() {
     let mut world = world();
     world.ask("two");
     world.decide();
@@ -77,12 +77,12 @@ fn who_goes_back_does_not_go_to_what_was_never_in_force() {
 }
 
 #[test]
-fn what_fails_is_taken_back_from_those_that_had_it_and_not_tried_again_by_itself() {
+fn a_failed_change_is_rolled_back_and_not_retried_before_a_pause() {
     let mut world = world();
     world.poison = Some("two".into());
     world.ask("two");
-    let told = world.run(10);
-    assert_eq!(told, ["canary Progressing 1/9", "RolledBack 1"]);
+    let lines = world.run(10);
+    assert_eq!(lines, ["canary Progressing 1/9", "RolledBack 1"]);
     assert!(world.given(2).is_empty());
     assert!(world.agents.values().all(|agent| agent.applied == Some(1)));
     let reason = &world.state.reason;
@@ -98,7 +98,7 @@ fn what_fails_is_taken_back_from_those_that_had_it_and_not_tried_again_by_itself
 }
 
 #[test]
-fn with_pause_nobody_else_has_it_until_somebody_has_looked() {
+fn with_on_failure_pause_no_other_node_gets_it_until_the_rollout_is_resumed() {
     let mut world = world();
     world.policy().on_failure = OnFailure::Pause;
     world.ask("two");
@@ -115,7 +115,7 @@ fn with_pause_nobody_else_has_it_until_somebody_has_looked() {
 }
 
 #[test]
-fn what_failed_before_or_was_away_is_not_held_against_a_change() {
+fn nodes_that_failed_or_were_away_before_do_not_count_against_a_change() {
     let mut world = world();
     for (name, change) in [("node-0", 0), ("node-1", 1), ("node-2", 2)] {
         let agent = world.agents.get_mut(name).unwrap();
@@ -124,13 +124,13 @@ fn what_failed_before_or_was_away_is_not_held_against_a_change() {
         agent.drifted = change == 2;
     }
     world.ask("two");
-    // They keep failing whatever they are given.
+    // They keep failing with every revision.
     for _ in 0..60 {
         world.decide();
         world.take(|name| !["node-0", "node-2"].contains(&name));
         world.now += 60;
     }
-    assert_eq!(world.told(), "Complete 2");
+    assert_eq!(world.summary(), "Complete 2");
     assert!(world.agents["node-1"].applied == Some(1), "it is away");
 }
 
@@ -141,8 +141,8 @@ fn a_canary_that_is_lost_fails_the_change() {
     world.run(2);
     let canary = world.given(2).into_iter().next().unwrap();
     world.agents.get_mut(&canary).unwrap().connected = false;
-    let told = world.run(20);
-    assert_eq!(told, ["canary Soaking 1/9", "RolledBack 1"]);
+    let lines = world.run(20);
+    assert_eq!(lines, ["canary Soaking 1/9", "RolledBack 1"]);
     assert!(
         world.state.reason.contains(&*canary),
         "{}",
@@ -151,10 +151,10 @@ fn a_canary_that_is_lost_fails_the_change() {
 }
 
 #[test]
-fn a_node_that_joins_has_what_its_place_has_and_is_not_held_against_the_change() {
+fn a_node_that_joins_gets_the_revision_of_its_position_and_does_not_count_against_the_change() {
     let mut world = world();
     world.ask("two");
-    while !world.told().starts_with("zone zone-1 Soaking") {
+    while !world.summary().starts_with("zone zone-1 Soaking") {
         world.run(1);
     }
     for zone in ["zone-0", "zone-2"] {
@@ -174,7 +174,7 @@ fn a_node_that_joins_has_what_its_place_has_and_is_not_held_against_the_change()
 fn a_second_change_takes_the_place_of_the_first() {
     let mut world = world();
     world.ask("two");
-    while !world.told().starts_with("zone zone-1") {
+    while !world.summary().starts_with("zone zone-1") {
         world.run(1);
     }
     world.ask("three");
@@ -185,20 +185,20 @@ fn a_second_change_takes_the_place_of_the_first() {
 }
 
 #[test]
-fn what_is_taken_out_of_the_spec_is_taken_back_at_once_even_while_paused() {
+fn a_change_removed_from_the_spec_is_rolled_back_at_once_even_while_paused() {
     let mut world = world();
     world.ask("two");
-    while !world.told().starts_with("zone zone-1") {
+    while !world.summary().starts_with("zone zone-1") {
         world.run(1);
     }
     world.policy().paused = true;
     world.ask("one");
     assert_eq!(world.run(1), ["Complete 1"]);
-    assert_eq!(world.state.reason, "default-2 was taken back");
+    assert_eq!(world.state.reason, "default-2 was rolled back");
 }
 
 #[test]
-fn a_former_revision_is_rolled_out_in_waves_and_stays_while_it_is_named() {
+fn rollback_to_rolls_out_a_former_revision_in_waves_and_keeps_it_while_set() {
     let mut world = world();
     world.ask("two");
     world.run(100);
@@ -214,7 +214,7 @@ fn a_former_revision_is_rolled_out_in_waves_and_stays_while_it_is_named() {
 }
 
 #[test]
-fn a_change_that_concerns_some_nodes_begins_with_one_of_them() {
+fn a_change_that_affects_some_nodes_begins_with_one_of_them() {
     let mut world = world();
     for (name, agent) in &mut world.agents {
         agent.affected = ["node-4", "node-7"].contains(&&**name);
@@ -228,7 +228,7 @@ fn a_change_that_concerns_some_nodes_begins_with_one_of_them() {
         agent.affected = false;
     }
     world.ask("three");
-    assert_eq!(world.run(1), ["Complete 3"], "it concerns nobody");
+    assert_eq!(world.run(1), ["Complete 3"], "it affects no node");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn without_a_policy_all_nodes_have_it_at_once() {
 }
 
 #[test]
-fn before_what_is_in_force_is_what_was_in_force_before_it() {
+fn the_history_is_in_the_order_in_which_revisions_came_into_force() {
     let mut world = world();
     let order = |world: &World| {
         let numbers = world.state.history.iter().map(|held| held.number);
@@ -269,7 +269,7 @@ fn before_what_is_in_force_is_what_was_in_force_before_it() {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn the_history_is_bounded() {
     let mut world = world();
     world.asked.policy = None;
     for number in 0..40 {
@@ -310,11 +310,11 @@ fn a_slow_or_a_drifted_node_does_not_pass() {
 }
 
 #[test]
-fn a_node_that_was_away_and_is_sound_with_the_change_is_held_to_the_gates_from_then_on() {
+fn an_excused_node_that_is_healthy_with_the_change_counts_in_the_gates_from_then_on() {
     let mut world = world();
     world.agents.get_mut("node-0").unwrap().connected = false;
     world.ask("two");
-    while !world.told().starts_with("zone zone-2") {
+    while !world.summary().starts_with("zone zone-2") {
         world.run(1);
     }
     world.agents.get_mut("node-0").unwrap().connected = true;

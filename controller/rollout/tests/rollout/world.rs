@@ -1,4 +1,4 @@
-//! A cluster that does as a rollout says: nodes take what they are given, later.
+//! A cluster whose nodes apply, with a delay, the revision that a rollout assigns to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use portolan_rollout::{
     Agent as Change, Asked, Health, Moment, Node, Policy, Report, Stage, State, Tally,
 };
 
-/// A node that takes what it is given.
+/// A node that applies the revision assigned to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Agent {
     pub(crate) zone: Arc<str>,
@@ -17,7 +17,7 @@ pub(crate) struct Agent {
     pub(crate) applied: Option<u64>,
     pub(crate) lag: u64,
     pub(crate) affected: bool,
-    /// Its agent went and comes back with what it was given.
+    /// Its agent has stopped and returns with the assigned revision.
     pub(crate) coming: bool,
 }
 
@@ -36,7 +36,7 @@ impl Agent {
     }
 }
 
-/// Everything there is.
+/// The whole cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) agents: BTreeMap<Arc<str>, Agent>,
@@ -50,7 +50,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// So many nodes in so many zones, all in order.
+    /// `nodes` healthy nodes, spread over `zones` zones.
     pub(crate) fn new(nodes: usize, zones: usize, policy: Policy) -> Self {
         let names = (0..nodes).map(|number| format!("node-{number}"));
         let agent = |number: usize| Agent::sound(&format!("zone-{}", number % zones), 1);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// These nodes take what they are given, if their agents are connected.
+    /// Lets the selected nodes apply their revision, if their agents are connected.
     pub(crate) fn take(&mut self, takes: impl Fn(&str) -> bool) {
         let state = self.state.clone();
         for (name, agent) in &mut self.agents {
@@ -137,14 +137,15 @@ impl World {
         }
     }
 
-    /// Decides and lets all nodes take what they are given, until nothing happens or so often.
+    /// Decides and lets all nodes apply their revision, until the rollout is complete or `most` times. Returns the
+    /// distinct summaries.
     pub(crate) fn run(&mut self, most: usize) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for _ in 0..most {
             self.decide();
-            let line = self.told();
-            if told.last() != Some(&line) {
-                told.push(line);
+            let line = self.summary();
+            if lines.last() != Some(&line) {
+                lines.push(line);
             }
             self.take(|_| true);
             self.now += 60;
@@ -152,11 +153,11 @@ impl World {
                 break;
             }
         }
-        told
+        lines
     }
 
-    /// Wave, phase, and how many were reached.
-    pub(crate) fn told(&self) -> String {
+    /// Wave, phase, and the number of nodes that have received the change.
+    pub(crate) fn summary(&self) -> String {
         let phase = self.state.phase(self.asked.policy.as_ref());
         match self.state.rolling() {
             None => format!("{phase:?} {}", self.state.current),
@@ -168,7 +169,7 @@ impl World {
         }
     }
 
-    /// The nodes that are given something.
+    /// The nodes to which a revision is assigned.
     pub(crate) fn given(&self, revision: u64) -> BTreeSet<Arc<str>> {
         let given =
             |(name, agent): &(&Arc<str>, &Agent)| self.state.serves(name, &agent.zone) == revision;

@@ -1,4 +1,4 @@
-//! A difference for tools: every key always present, arrays sorted.
+//! The document of a difference, for tools: every key always present, arrays sorted.
 
 use std::net::IpAddr;
 
@@ -9,82 +9,82 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DifferenceDocument {
-    /// 1.
+    /// The version of this shape, 1.
     pub version: u32,
-    /// The manifests that are compared with, as they were named.
+    /// The manifests compared with, as named by the user.
     pub diff: Option<String>,
-    /// The zones that are imagined to be lost.
+    /// The zones assumed to be lost.
     pub lost_zones: Vec<String>,
-    /// The nodes that are imagined to be lost.
+    /// The nodes assumed to be lost.
     pub lost_nodes: Vec<String>,
-    /// The node that was asked about; null for the whole cluster.
+    /// The node asked about; null for the whole cluster.
     pub node: Option<String>,
-    /// How much differs.
+    /// Counts of differences.
     pub summary: SummaryDocument,
     /// Services that differ, by namespace and name.
     pub services: Vec<ServiceChangeDocument>,
-    /// Nodes that are new, gone or changed; those that differ alike are one entry.
+    /// Nodes that are new, gone or changed. Nodes with the same differences share an entry.
     pub nodes: Vec<NodeChangeDocument>,
-    /// What to keep in mind.
+    /// Limits of the comparison.
     pub notes: Vec<String>,
 }
 
-/// How much differs.
+/// Counts of differences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SummaryDocument {
-    /// How many Services there are now.
+    /// Services now.
     pub services_before: usize,
-    /// How many there would be.
+    /// Services after the change.
     pub services_after: usize,
-    /// How many nodes there are now.
+    /// Nodes now.
     pub nodes_before: usize,
-    /// How many there would be.
+    /// Nodes after the change.
     pub nodes_after: usize,
-    /// How many Services differ.
+    /// Services that differ.
     pub services: usize,
-    /// How many of them would be left with nothing.
+    /// Of these, Services left without any endpoint.
     pub left_with_nothing: usize,
-    /// How many others would be left with nothing at some of their ports.
+    /// Other Services left without endpoints at some of their ports.
     pub left_in_part: usize,
-    /// How many others would be left with nothing on some nodes.
+    /// Other Services left without endpoints on some nodes.
     pub left_on_some_nodes: usize,
-    /// On which nodes Services differ, of those that are there both times.
+    /// Nodes on which Services differ, among those present before and after.
     pub nodes: ExtentDocument,
 }
 
-/// Some nodes.
+/// A set of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExtentDocument {
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
-    /// Of how many.
+    /// Total number of nodes.
     pub of: usize,
-    /// The zones they are in; null for nodes without one.
+    /// The zones of these nodes; null for nodes without a zone.
     pub zones: Vec<ZoneShareDocument>,
-    /// The first ten by name.
+    /// The first ten names in order.
     pub names: Vec<String>,
 }
 
-/// Some nodes of a zone.
+/// The nodes of one zone in a set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ZoneShareDocument {
     /// The zone.
     pub zone: Option<String>,
-    /// How many.
+    /// Number of nodes.
     pub count: usize,
-    /// Of how many.
+    /// Total number of nodes in the zone.
     pub of: usize,
 }
 
 /// Whether something is new, gone or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ChangeKind {
-    /// It would be new.
+    /// Exists only after the change.
     New,
-    /// It would be gone.
+    /// Exists only now.
     Gone,
-    /// It would change.
+    /// Exists before and after, and differs.
     Changed,
 }
 
@@ -98,25 +98,25 @@ pub struct ServiceChangeDocument {
     pub name: String,
     /// Whether it is new, gone or changed.
     pub change: ChangeKind,
-    /// Endpoints served somebody, and none would serve anybody.
+    /// Had endpoints that served clients, and would have none.
     pub left_with_nothing: bool,
-    /// Ports of which this is so, where others keep endpoints.
+    /// Ports left without endpoints, if other ports keep some.
     pub empty_ports: Vec<PortFamilyDocument>,
-    /// Nodes where something serves a port, and nothing would any more.
+    /// Nodes on which a port has endpoints now and would have none.
     pub emptied: ExtentDocument,
-    /// Topology hints are in force for it, now or then.
+    /// Topology hints are in force for it, before or after.
     pub hints_in_force: bool,
-    /// On which nodes it differs.
+    /// Nodes on which it differs.
     pub nodes: ExtentDocument,
-    /// Where it answers.
+    /// Changed frontends.
     pub frontends: FrontendsDocument,
-    /// What serves it, in whatever list.
+    /// Changed endpoints, over all lists.
     pub endpoints: Vec<EndpointsDocument>,
-    /// Policies, affinity, scheduler and the like.
+    /// Changed policies, affinity, scheduler and the like.
     pub terms: Vec<TermDocument>,
-    /// What serves nodes, where that differs; nodes that fare alike are one entry.
+    /// Changed lists, by the nodes they serve. Nodes with the same change share an entry.
     pub served: Vec<ServedChangeDocument>,
-    /// Nodes whose own endpoints differ, ready or not, or what balancers hear of them.
+    /// Nodes whose own endpoints differ in readiness, or in what health checks report about them.
     pub own_endpoints: ExtentDocument,
 }
 
@@ -131,12 +131,12 @@ pub struct PortFamilyDocument {
     pub family: Family,
 }
 
-/// Frontends that come and go.
+/// Added and removed frontends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FrontendsDocument {
-    /// Those that come.
+    /// Added frontends.
     pub added: Vec<PortFrontendDocument>,
-    /// Those that go.
+    /// Removed frontends.
     pub removed: Vec<PortFrontendDocument>,
 }
 
@@ -147,98 +147,98 @@ pub struct PortFrontendDocument {
     pub name: String,
     /// The protocol.
     pub protocol: Protocol,
-    /// What kind of address it is.
+    /// The kind of address.
     pub kind: FrontendKind,
     /// The address; null for a node port.
     pub address: Option<IpAddr>,
-    /// The number.
+    /// The port number.
     pub port: u16,
 }
 
 /// The endpoints of a port in one family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EndpointsDocument {
-    /// Which port and family.
+    /// The port and family.
     #[serde(flatten)]
     pub port: PortFamilyDocument,
-    /// How many there are now.
+    /// Endpoints now.
     pub before: usize,
-    /// How many there would be.
+    /// Endpoints after the change.
     pub after: usize,
-    /// Those that come.
+    /// Added endpoints.
     pub added: SomeEndpointsDocument,
-    /// Those that go.
+    /// Removed endpoints.
     pub removed: SomeEndpointsDocument,
 }
 
-/// Endpoints, and the first few of them.
+/// Endpoints: their number, and the first few.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SomeEndpointsDocument {
-    /// How many.
+    /// Number of endpoints.
     pub count: usize,
     /// The first ten, as address and port.
     pub first: Vec<String>,
 }
 
-/// A term that differs.
+/// A changed term.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TermDocument {
     /// The port's name; null for the whole Service.
     pub port: Option<String>,
-    /// The term, as the plan's document spells it.
+    /// The term, spelled as in the plan's document.
     pub term: String,
-    /// What it is now; null where nothing is said.
+    /// The value now; null if unset.
     pub before: Option<String>,
-    /// What it would be.
+    /// The value after the change.
     pub after: Option<String>,
 }
 
-/// What serves some nodes, now and then.
+/// The lists that serve some nodes, before and after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServedChangeDocument {
-    /// Which port and family.
+    /// The port and family.
     #[serde(flatten)]
     pub port: PortFamilyDocument,
-    /// Whose connections: `All`, `Internal` (to cluster IPs), `External` (to all other frontends).
+    /// The clients' frontends: `All`, `Internal` (cluster IPs), `External` (all others).
     pub clients: &'static str,
-    /// Now.
+    /// The list now.
     pub before: ServedDocument,
-    /// Then. If it is equal, other endpoints are in the list.
+    /// The list after the change. If equal to `before`, the list has other endpoints.
     pub after: ServedDocument,
-    /// On which nodes.
+    /// The nodes.
     pub nodes: ExtentDocument,
 }
 
-/// What serves a node.
+/// A list that serves a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServedDocument {
-    /// Whose list: `cluster`, `zone/ZONE`, `node` for what hints make for the node, `local` for its
-    /// own endpoints under a policy Local.
+    /// The list: `cluster`, `zone/ZONE`, `node` if hints name the node, `local` for the node's own endpoints under
+    /// policy Local.
     pub scope: String,
-    /// How many endpoints are in it.
+    /// Number of endpoints in it.
     pub endpoints: usize,
-    /// What becomes of clients that are neither the node nor one of its pods.
+    /// The treatment of clients that are neither the node nor one of its pods.
     pub outsiders: Outsiders,
 }
 
-/// Nodes that are new, gone, or differ alike.
+/// Nodes that are new, gone, or have the same differences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeChangeDocument {
     /// Whether they are new, gone or changed.
     pub change: ChangeKind,
-    /// What differs of them.
+    /// The differing fields.
     pub fields: Vec<FieldDocument>,
-    /// Which nodes: of those now if they are gone, else of those then.
+    /// The nodes: those before the change if they are gone, else those after.
     pub nodes: ExtentDocument,
 }
 
-/// A field of a node that differs.
+/// A changed field of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldDocument {
     /// Its path in the plan's document.
     pub field: String,
-    /// What it is now; null where there is nothing.
+    /// The value now; null if unset.
     pub before: Option<String>,
-    /// What it would be.
+    /// The value after the change.
     pub after: Option<String>,
 }

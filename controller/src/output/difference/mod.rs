@@ -1,4 +1,4 @@
-//! What would change, for people and tools. Pure: values in, text out.
+//! Differences between plans for people and tools. Pure: values in, text out.
 
 mod document;
 mod table;
@@ -17,21 +17,21 @@ pub use document::{
 };
 pub use write::document;
 
-/// What was asked.
+/// The question that a difference answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Question {
-    /// What is compared with, as it was named.
+    /// The manifests compared with, as named by the user.
     pub diff: Option<String>,
-    /// What is imagined to be lost.
+    /// Zones and nodes assumed to be lost.
     pub lost: Lost,
-    /// The node it is about; `None` for the whole cluster.
+    /// The node asked about; `None` for the whole cluster.
     pub node: Option<String>,
 }
 
-/// The document as text that ends with a line break.
+/// Renders the document as text that ends with a line break.
 ///
 /// # Errors
-/// [`OutputError`] when a value cannot be written in this format.
+/// [`OutputError`] if a value cannot be written in this format.
 pub fn render(
     document: &DifferenceDocument,
     format: Format,

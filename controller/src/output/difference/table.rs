@@ -1,5 +1,5 @@
-//! A difference for a person: who is left with nothing first, then the other Services, then nodes; at
-//! most 100 columns wide unless a name alone is wider.
+//! A difference as a table: first Services left without endpoints, then other Services, then nodes. At most 100
+//! columns wide unless a single name is wider.
 
 use portolan_plan::{Family, FrontendKind};
 
@@ -11,9 +11,9 @@ use super::document::{
 use super::words::{counted, first, nodes, number, served};
 use crate::output::text::{Style, hang, line};
 
-/// How many Services are shown besides those left with nothing, and how many kinds of changed nodes.
+/// Maximum number of Services shown besides those left without endpoints, and of groups of changed nodes.
 const SHOWN: usize = 100;
-/// Where the second column begins.
+/// The column in which values begin.
 const INDENT: usize = 19;
 
 /// The difference as a table.
@@ -50,7 +50,7 @@ pub(super) fn render(document: &DifferenceDocument, colour: bool) -> String {
     text
 }
 
-/// Who is left with what, worst first.
+/// The extent to which a Service is left without endpoints, worst first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Nothing,
@@ -138,7 +138,7 @@ fn differing(document: &DifferenceDocument) -> String {
     };
     let extent = &summary.nodes;
     match (&document.node, extent.of) {
-        (_, 0) => format!("{services} {differ}; no node is there before and after"),
+        (_, 0) => format!("{services} {differ}; no node exists before and after"),
         (Some(node), _) => format!("{services} {differ} on node {node}"),
         (None, of) if extent.count == of && summary.services > 0 => {
             format!("{services} {differ} on {}", nodes(extent))
@@ -156,8 +156,8 @@ fn left(summary: &SummaryDocument) -> Option<String> {
         (summary.left_in_part, " at some port"),
         (summary.left_on_some_nodes, " on some nodes"),
     ];
-    let told = counts.iter().filter(|(count, _)| *count > 0).enumerate();
-    let told: Vec<_> = told
+    let parts = counts.iter().filter(|(count, _)| *count > 0).enumerate();
+    let parts: Vec<_> = parts
         .map(|(index, (count, place))| match index {
             0 => format!(
                 "{} would be left with nothing{place}",
@@ -166,7 +166,7 @@ fn left(summary: &SummaryDocument) -> Option<String> {
             _ => format!("{} more{place}", number(*count)),
         })
         .collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn more(text: &mut String, count: usize, shown: usize, noun: &str) {
@@ -221,18 +221,18 @@ fn block(text: &mut String, service: &ServiceChangeDocument, style: &Style) {
         row(
             text,
             "own pods",
-            &format!("differ on {on}, in what serves nobody else"),
+            &format!("differ on {on}, only in endpoints that serve no other node"),
         );
     }
 }
 
-/// What becomes of a Service, and on which nodes.
+/// The kind of change of a Service, and its nodes.
 fn fate(service: &ServiceChangeDocument, names: &Names, style: &Style) -> String {
     let on = match (service.change, service.nodes.count, service.nodes.of) {
         (ChangeKind::New, ..) => return "new".into(),
         (ChangeKind::Gone, ..) => return "gone".into(),
         (ChangeKind::Changed, _, 0) => String::new(),
-        (ChangeKind::Changed, 0, _) => ", but no node that stays sees it".into(),
+        (ChangeKind::Changed, 0, _) => ", but not on any remaining node".into(),
         (ChangeKind::Changed, ..) => format!(" on {}", nodes(&service.nodes)),
     };
     let ports = service.empty_ports.iter().map(|port| names.of_port(port));
@@ -254,9 +254,9 @@ fn frontends(text: &mut String, service: &ServiceChangeDocument) {
 }
 
 fn term(change: &TermDocument) -> String {
-    // Who names nobody lets everybody in.
+    // Without source ranges all clients are admitted.
     let unsaid = match &*change.term {
-        "sourceRanges" => "everybody",
+        "sourceRanges" => "all clients",
         _ => "none",
     };
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| unsaid.to_owned());
@@ -276,7 +276,7 @@ fn row(text: &mut String, name: &str, content: &str) {
     }
 }
 
-/// The cluster's list for everybody: what there is to say of it stands with the endpoints.
+/// Whether only the cluster-wide list changed, which the row of endpoints already shows.
 fn is_plain(change: &ServedChangeDocument) -> bool {
     let plain = |served: &super::ServedDocument| {
         served.scope == "cluster" && served.outsiders == portolan_plan::Outsiders::Allow
@@ -284,7 +284,7 @@ fn is_plain(change: &ServedChangeDocument) -> bool {
     plain(&change.before) && plain(&change.after)
 }
 
-/// Ports in words. Families are named where IPv6 has to do with it.
+/// Names of ports. The family is included if IPv6 is involved.
 struct Names {
     families: bool,
 }

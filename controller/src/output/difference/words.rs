@@ -1,13 +1,13 @@
-//! Counts, nodes and lists in words.
+//! Counts, nodes and lists as words.
 
 use portolan_plan::Outsiders;
 
 use super::document::{ExtentDocument, ServedChangeDocument, ServedDocument};
 
-/// How many names are shown before the dots.
+/// Maximum number of names before the ellipsis.
 const SHOWN: usize = 3;
 
-/// A count as people write it: `5,000`.
+/// A count with thousands separators: `5,000`.
 pub(super) fn number(count: usize) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -26,14 +26,14 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", number(count))
 }
 
-/// The first few, and dots if there are more than those.
+/// The first few names, with an ellipsis if `count` is higher.
 pub(super) fn first(names: &[String], count: usize) -> String {
     let shown = names.len().min(SHOWN);
     let more = if count > shown { ", …" } else { "" };
     format!("{}{more}", names[..shown].join(", "))
 }
 
-/// Which nodes, to be read after "on".
+/// The nodes as text that follows "on".
 pub(super) fn nodes(extent: &ExtentDocument) -> String {
     let names = || first(&extent.names, extent.count);
     let whole = |zone: &super::ZoneShareDocument| zone.count == zone.of;
@@ -62,7 +62,7 @@ pub(super) fn nodes(extent: &ExtentDocument) -> String {
     }
 }
 
-/// What serves nodes instead of what served them.
+/// The lists that serve nodes before and after, as text that follows "by".
 pub(super) fn served(change: &ServedChangeDocument) -> String {
     let (before, after) = (&change.before, &change.after);
     if before == after {
@@ -74,13 +74,13 @@ pub(super) fn served(change: &ServedChangeDocument) -> String {
     }
     let same_list = (&before.scope, before.outsiders) == (&after.scope, after.outsiders);
     let instead = match before.endpoints {
-        0 => "nobody".into(),
+        0 => "none".into(),
         _ if same_list => number(before.endpoints),
         count => format!("{}{}", number(count), of(before)),
     };
     match after.endpoints {
         0 => format!(
-            "nobody (refused) instead of {}{}",
+            "no endpoint (refused) instead of {}{}",
             instead,
             if same_list { of(before) } else { String::new() }
         ),
@@ -96,7 +96,7 @@ fn of(served: &ServedDocument) -> String {
     let whose = match served.scope.split_once('/') {
         Some((_, zone)) => format!(" of zone {zone}"),
         None if served.scope == "local" => " of the node's own".into(),
-        None if served.scope == "node" => " meant for the node".into(),
+        None if served.scope == "node" => " hinted for the node".into(),
         None => " of the cluster".into(),
     };
     let outsiders = match served.outsiders {

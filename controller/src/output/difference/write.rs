@@ -1,4 +1,4 @@
-//! From a difference to its document.
+//! Converts a difference to its document.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use super::document::{
     SummaryDocument, TermDocument, ZoneShareDocument,
 };
 
-/// How many endpoints are named.
+/// Maximum number of endpoints named.
 const FIRST: usize = 10;
 
 const HINTS: &str = "Topology hints are taken as they are now: after such a loss the EndpointSlice \
@@ -190,7 +190,7 @@ fn served(served: &Served) -> ServedDocument {
 
 fn node(found: &NodeDifference) -> NodeChangeDocument {
     let fields = &found.fields;
-    let told = [
+    let changed = [
         field("zone", &fields.zone, |zone| {
             zone.as_ref().map(ToString::to_string)
         }),
@@ -204,7 +204,7 @@ fn node(found: &NodeDifference) -> NodeChangeDocument {
     let settings = found.settings.iter().flat_map(settings);
     NodeChangeDocument {
         change: kind(found.presence),
-        fields: told.into_iter().flatten().chain(settings).collect(),
+        fields: changed.into_iter().flatten().chain(settings).collect(),
         nodes: extent(&found.nodes),
     }
 }
@@ -227,11 +227,11 @@ fn joined(values: &[impl Display]) -> Option<String> {
     (!values.is_empty()).then(|| values.join(", "))
 }
 
-/// The settings that differ, each by its path: whoever changed one wants to see no others.
+/// The settings that differ, each by its path, without the unchanged ones.
 fn settings(was: &Was<Settings>) -> Vec<FieldDocument> {
     let leaves = |settings| {
         let mut leaves = BTreeMap::new();
-        // All settings can be written as JSON: they are read and published that way.
+        // Settings always serialize to JSON: they are read and published that way.
         let value = serde_json::to_value(settings).unwrap_or_default();
         add_leaves("settings", &value, &mut leaves);
         leaves

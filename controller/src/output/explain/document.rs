@@ -1,4 +1,4 @@
-//! An explanation as tools read it: every key always present, arrays sorted, unknown keys refused.
+//! The document of an explanation, for tools: every key always present, arrays sorted, unknown keys rejected.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use portolan_plan::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The version of the document's shape that is written here.
+/// The current version of the document's shape.
 pub(super) const VERSION: u32 = 1;
 
-/// What a node makes of a Service, and why.
+/// How a node serves a Service, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExplanationDocument {
@@ -26,31 +26,31 @@ pub struct ExplanationDocument {
     pub namespace: Arc<str>,
     /// The Service's name.
     pub name: Arc<str>,
-    /// The client that was asked about; null for all kinds of them.
+    /// The client asked about; null for all kinds of clients.
     pub from: Option<FromDocument>,
-    /// Why the Service is not served at all; null when it is.
+    /// Why the Service is not served at all; null if it is.
     pub not_served: Option<ReasonDocument>,
-    /// Programmed first at start.
+    /// Whether the Service is programmed first when the agent starts.
     pub boot_critical: bool,
-    /// What picks among endpoints; null when the Service is not served.
+    /// The scheduler; null if the Service is not served.
     pub scheduler: Option<SchedulerDocument>,
-    /// What the health check port tells balancers; null without one.
+    /// The result of the health check port (`healthCheckNodePort`); null without one.
     pub health_check: Option<HealthDocument>,
-    /// How many EndpointSlices name the Service.
+    /// Number of EndpointSlices of the Service.
     pub endpoint_slices: usize,
     /// The ports, in the Service's order.
     pub ports: Vec<PortDocument>,
-    /// What was ignored or looks wrong in the Service and its slices.
+    /// Ignored or suspicious values in the Service and its slices.
     pub warnings: Vec<WarningDocument>,
 }
 
-/// A reason for tools and for people.
+/// A reason as a code and as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReasonDocument {
-    /// A word for tools.
+    /// Code for tools.
     pub reason: String,
-    /// Words for people.
+    /// Text for people.
     pub message: String,
 }
 
@@ -58,17 +58,17 @@ pub struct ReasonDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FromDocument {
-    /// Its address, if it was given.
+    /// Its address, if one was given.
     pub address: Option<IpAddr>,
-    /// What kind of client it is.
+    /// The actual kind of client.
     pub client: ClientKind,
-    /// What kind the node takes it for.
+    /// The kind that the node's rules take it for.
     pub taken_for: ClientKind,
-    /// How that was found.
+    /// How the kind was determined.
     pub message: String,
 }
 
-/// A kind of client, as seen from the node.
+/// A kind of client from the node's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ClientKind {
     /// A pod of the node.
@@ -77,7 +77,7 @@ pub enum ClientKind {
     OtherPod,
     /// The node itself.
     Node,
-    /// Anybody else.
+    /// Any other client.
     Outside,
 }
 
@@ -87,7 +87,7 @@ pub enum ClientKind {
 pub struct SchedulerDocument {
     /// Its name.
     pub name: Arc<str>,
-    /// `annotation` or `settings`: who asked for it.
+    /// `annotation` or `settings`: where the scheduler was set.
     pub from: String,
 }
 
@@ -97,7 +97,7 @@ pub struct SchedulerDocument {
 pub struct HealthDocument {
     /// The port.
     pub port: u16,
-    /// Distinct ready addresses on the node; with none in both families it says no.
+    /// Distinct ready addresses on the node, by family. The check fails if both counts are 0.
     pub local_endpoints: FamilyCounts,
 }
 
@@ -111,17 +111,17 @@ pub struct PortDocument {
     pub protocol: Protocol,
     /// Its number.
     pub port: u16,
-    /// Where the node answers.
+    /// Where the node serves it.
     pub frontends: Vec<FrontendDocument>,
-    /// Where it does not, though the Service asks for it.
+    /// Frontends that the Service asks for but the node does not serve.
     pub absent: Vec<ReasonDocument>,
     /// Client affinity in seconds.
     pub affinity_seconds: Option<u32>,
-    /// Who may connect to load-balancer addresses; empty means everybody.
+    /// Ranges that may connect to load-balancer addresses; empty means all clients.
     pub source_ranges: Vec<IpNet>,
-    /// What serves it.
+    /// The endpoint lists.
     pub lists: Vec<ListDocument>,
-    /// What slices say in vain for this port.
+    /// Endpoints in slices that are not used for this port.
     pub apart: Vec<ApartDocument>,
 }
 
@@ -135,7 +135,7 @@ pub enum GroupKind {
     External,
 }
 
-/// What serves a group of frontends in one family.
+/// The list that serves a group of frontends in one family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListDocument {
@@ -147,32 +147,32 @@ pub struct ListDocument {
     pub policy: Policy,
     /// Whose list it is: `cluster`, `zone/Z` or `node/N`.
     pub scope: String,
-    /// Why that one.
+    /// Why that list.
     pub because: ReasonDocument,
-    /// What becomes of topology hints; null without any.
+    /// Whether topology hints are in force; null without any.
     pub hints: Option<HintsDocument>,
-    /// What clients meet when it is empty.
+    /// The treatment of clients if the list is empty.
     pub when_empty: WhenEmpty,
-    /// What happens to outsiders.
+    /// The treatment of outsiders.
     pub outsiders: Outsiders,
     /// Every endpoint of the port and family.
     pub endpoints: Vec<EndpointDocument>,
-    /// What clients meet.
+    /// The treatment of clients.
     pub clients: Vec<TreatmentDocument>,
-    /// Whether the source ranges let the client connect to load-balancer addresses; null where there
-    /// is no such address, or the client's is not known.
+    /// Whether the source ranges admit the client to load-balancer addresses; null if there is no such address or the
+    /// client's address is unknown.
     pub admitted: Option<bool>,
-    /// What other nodes have.
+    /// The lists of other nodes.
     pub elsewhere: Vec<ElsewhereDocument>,
 }
 
-/// What becomes of topology hints.
+/// Whether topology hints are in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintsDocument {
-    /// `node` or `zone`, whatever hints in force name; null when they are ignored.
+    /// `node` or `zone`, depending on what the hints in force name; null if hints are ignored.
     pub used: Option<String>,
-    /// Words for people.
+    /// Text for people.
     pub message: String,
 }
 
@@ -182,24 +182,24 @@ pub struct HintsDocument {
 pub struct EndpointDocument {
     /// Its address.
     pub address: IpAddr,
-    /// Where it listens.
+    /// The port it listens on.
     pub port: u16,
     /// The node it runs on.
     pub node: Option<Arc<str>>,
     /// The zone it runs in.
     pub zone: Option<Arc<str>>,
-    /// The EndpointSlice that is believed about it, as `NAMESPACE/NAME`.
+    /// The EndpointSlice that defines it, as `NAMESPACE/NAME`.
     pub slice: String,
     /// Whether it is in the list.
     #[serde(rename = "in")]
     pub is_in: bool,
-    /// A word for tools.
+    /// Code for tools.
     pub reason: String,
-    /// Words for people.
+    /// Text for people.
     pub message: String,
 }
 
-/// What a kind of client meets.
+/// The treatment of a kind of client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TreatmentDocument {
@@ -207,9 +207,9 @@ pub struct TreatmentDocument {
     pub client: ClientKind,
     /// Whether it is served.
     pub reach: ReachKind,
-    /// What the endpoint sees of it; null when it is not served.
+    /// The source address at the endpoint; null if the client is not served.
     pub source: Option<SourceDocument>,
-    /// Words for people.
+    /// Text for people.
     pub message: String,
 }
 
@@ -218,51 +218,51 @@ pub struct TreatmentDocument {
 pub enum ReachKind {
     /// An endpoint answers.
     Served,
-    /// It is refused at once.
+    /// It is rejected at once.
     Refused,
     /// Its packets are dropped.
     Dropped,
 }
 
-/// What an endpoint sees as the client's address.
+/// The source address of a client at the endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceDocument {
-    /// Whether it is the node's.
+    /// Whether it is the node's address.
     pub masqueraded: bool,
-    /// A word for tools.
+    /// Code for tools.
     pub reason: String,
 }
 
-/// Other nodes that are alike.
+/// Other nodes with equal lists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ElsewhereDocument {
     /// The list they use: `cluster`, `zone/Z`, `node` or `local` (each its own), or `none`.
     pub scope: String,
-    /// What happens to outsiders there.
+    /// The treatment of outsiders on these nodes.
     pub outsiders: Outsiders,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// The first of them, a few.
+    /// The first few of them.
     pub first_nodes: Vec<Arc<str>>,
-    /// The fewest endpoints that one of them uses.
+    /// The lowest number of endpoints used on one of them.
     pub fewest_endpoints: usize,
-    /// The most.
+    /// The highest number.
     pub most_endpoints: usize,
-    /// Words for people.
+    /// Text for people.
     pub message: String,
 }
 
-/// What one slice says in vain, for one reason.
+/// Endpoints of one slice that are not used, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApartDocument {
     /// The EndpointSlice, as `NAMESPACE/NAME`.
     pub slice: String,
-    /// A word for tools.
+    /// Code for tools.
     pub reason: String,
-    /// Words for people.
+    /// Text for people.
     pub message: String,
     /// The addresses of the endpoints.
     pub endpoints: Vec<IpAddr>,

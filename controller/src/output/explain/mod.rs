@@ -1,4 +1,4 @@
-//! Why a node serves a Service as it does, for people and tools. Pure: values in, text out.
+//! Explains why a node serves a Service as it does. Pure: values in, text out.
 
 mod document;
 mod table;
@@ -12,25 +12,25 @@ use super::{Format, OutputError, written};
 pub use document::*;
 pub use write::{not_readable, of_explanation};
 
-/// The client that was asked about.
+/// The client asked about, with its address located.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// Every kind of client.
-    Everybody,
-    /// Whoever has this address.
+    EveryKind,
+    /// The client with this address.
     Address(Located),
-    /// Somebody outside the cluster.
+    /// A client outside the cluster.
     Outside,
     /// The node itself.
     Node,
 }
 
-/// Which client somebody asks about, before the address is looked up.
+/// The client asked about, before its address is located.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// Whoever has this address.
+    /// The client with this address.
     Address(IpAddr),
-    /// Somebody outside the cluster.
+    /// A client outside the cluster.
     Outside,
     /// The node itself.
     Node,
@@ -46,15 +46,15 @@ impl std::str::FromStr for From {
             address => address
                 .parse()
                 .map(Self::Address)
-                .map_err(|_| "write the IP address of a pod, outside or node".to_owned()),
+                .map_err(|_| "expected the IP address of a pod, outside, or node".to_owned()),
         }
     }
 }
 
-/// The document as text that ends with a line break.
+/// Renders the document as text that ends with a line break.
 ///
 /// # Errors
-/// [`OutputError`] when a value cannot be written in this format.
+/// [`OutputError`] if a value cannot be written in this format.
 pub fn render(
     document: &ExplanationDocument,
     format: Format,

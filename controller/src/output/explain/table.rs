@@ -1,5 +1,5 @@
-//! An explanation for a person: what the node answers on, which list serves whom, every endpoint
-//! with its reason; at most 100 columns wide unless a name alone is wider.
+//! An explanation as a table: the frontends, the list for each kind of client, each endpoint with its reason. At most
+//! 100 columns wide unless a single name is wider.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub(super) fn render(document: &ExplanationDocument, colour: bool) -> String {
     for port in &document.ports {
         port_lines(&mut text, port, document, &style);
     }
-    // What a port does not answer on was said there.
+    // Frontends that a port lacks are already shown with the port.
     let absent = || document.ports.iter().flat_map(|port| &port.absent);
     let said = |message: &str| absent().any(|absent| absent.message == message);
     let mut warnings = document
@@ -41,7 +41,7 @@ pub(super) fn render(document: &ExplanationDocument, colour: bool) -> String {
     text
 }
 
-/// A line `name  value`, or several of them.
+/// Writes a row `name  value`, wrapped if needed.
 fn row(text: &mut String, name: &str, value: &str) {
     let width = VALUES - 3;
     hang(text, &format!("  {name:<width$} "), VALUES, value);
@@ -75,7 +75,7 @@ fn header(document: &ExplanationDocument, style: &Style) -> String {
     text
 }
 
-/// What goes for all ports of the Service.
+/// Writes the rows that apply to all ports of the Service.
 fn of_all_ports(text: &mut String, document: &ExplanationDocument, style: &Style) {
     if let Some(scheduler) = &document.scheduler {
         let from = match &*scheduler.from {
@@ -94,7 +94,7 @@ fn of_all_ports(text: &mut String, document: &ExplanationDocument, style: &Style
     if let Some(health) = &document.health_check {
         let local = health.local_endpoints;
         let answer = match local.ipv4 + local.ipv6 {
-            0 => "no endpoint here, so balancers pass this node by".to_owned(),
+            0 => "no endpoint here, so load balancers skip this node".to_owned(),
             _ => format!("{} IPv4 and {} IPv6 endpoints here", local.ipv4, local.ipv6),
         };
         row(
@@ -173,15 +173,15 @@ fn frontend_text(frontend: &FrontendDocument, port: &PortDocument) -> String {
     format!("{} {place}{ranges}", frontend.kind.as_str())
 }
 
-/// What the rules make of an address that is not where it should be.
+/// The consequence if the node's rules take an address for another kind of client.
 fn mistaken(taken_for: ClientKind) -> &'static str {
     match taken_for {
         ClientKind::Outside => {
-            "but the node takes it for an outsider: its address is in none of the ranges of pods that it \
-             goes by; check spec.podCIDRs of the Node and spec.settings.localDetection of the ProxyConfig"
+            "but the node takes it for an outsider: its address is in none of its pod ranges; \
+             check spec.podCIDRs of the Node and spec.settings.localDetection of the ProxyConfig"
         }
         ClientKind::Pod | ClientKind::OtherPod | ClientKind::Node => {
-            "but the node takes it for a pod: its address is in a range of pods that it goes by"
+            "but the node takes it for a pod: its address is in one of its pod ranges"
         }
     }
 }
@@ -246,8 +246,7 @@ fn list_lines(
         hang(text, &format!("      {who}: "), 8, &treatment.message);
     }
     if list.admitted == Some(false) {
-        let shut =
-            "dropped at LoadBalancer addresses: its address is in none of their source ranges";
+        let shut = "dropped at LoadBalancer addresses: not in their source ranges";
         hang(text, "      ", 8, &style.yellow(shut));
     }
     if !list.elsewhere.is_empty() {
@@ -280,11 +279,11 @@ fn subject(client: ClientKind) -> &'static str {
         ClientKind::Pod => "pods of this node",
         ClientKind::OtherPod => "pods of other nodes",
         ClientKind::Node => "the node itself",
-        ClientKind::Outside => "everybody else",
+        ClientKind::Outside => "other clients",
     }
 }
 
-/// Clients that meet the same, in one line.
+/// Merges clients with the same treatment into one line.
 fn together(clients: &[TreatmentDocument]) -> Vec<(String, &TreatmentDocument)> {
     let mut found: Vec<(String, &TreatmentDocument)> = Vec::new();
     for client in clients {
@@ -302,7 +301,7 @@ fn together(clients: &[TreatmentDocument]) -> Vec<(String, &TreatmentDocument)> 
 
 fn apart_lines(text: &mut String, apart: &[ApartDocument]) {
     if !apart.is_empty() {
-        line(text, "\n  endpoints that are none of this port");
+        line(text, "\n  endpoints not used for this port");
     }
     for apart in apart {
         let said = format!(

@@ -1,4 +1,4 @@
-//! Explanations to documents.
+//! Converts explanations to documents.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::document::{
     ReasonDocument, SchedulerDocument, SourceDocument, TreatmentDocument, VERSION,
 };
 
-/// How many nodes of a kind are named.
+/// Maximum number of node names per kind of list.
 const NAMED: usize = 3;
 
-/// An explanation in words, of the ports that are wanted, for the client that was asked about.
+/// The document of an explanation, limited to the wanted ports and the client asked about.
 pub fn of_explanation(
     explanation: &Explanation,
     wanted: impl Fn(&PortExplanation) -> bool,
@@ -43,7 +43,7 @@ pub fn of_explanation(
     document
 }
 
-/// A Service that could not be read, and so is not planned.
+/// The document for a Service that could not be read and is therefore not planned.
 pub fn not_readable(node: &NodeEntry, service: &ServiceId, problem: &str) -> ExplanationDocument {
     ExplanationDocument {
         not_served: Some(said("Unreadable", &problem)),
@@ -97,9 +97,9 @@ fn said(code: &str, message: &impl ToString) -> ReasonDocument {
 
 fn from(asked: &Asked, node: &NodeEntry) -> Option<FromDocument> {
     let (address, client, taken_for, message) = match asked {
-        Asked::Everybody => return None,
+        Asked::EveryKind => return None,
         Asked::Outside => {
-            let message = "somebody outside the cluster".to_owned();
+            let message = "a client outside the cluster".to_owned();
             (None, Client::Outside, Client::Outside, message)
         }
         Asked::Node => (
@@ -137,8 +137,7 @@ fn whereabouts(located: &Located, here: &Arc<str>) -> String {
             format!("a pod of {}, whose range {range} it is in", on(node))
         }
         Origin::Unknown => {
-            "unknown: no Node, no endpoint and no range of pods has it, so it counts as outside"
-                .into()
+            "unknown: not of a Node, an endpoint or a pod range, so it counts as outside".into()
         }
     }
 }
@@ -162,7 +161,7 @@ fn port(port: &PortExplanation, node: &NodeEntry, asked: &Asked) -> PortDocument
     frontends.sort();
     let lists = port.groups.iter().filter(|group| match asked {
         Asked::Address(located) => Family::of(located.address) == group.family,
-        Asked::Everybody | Asked::Outside | Asked::Node => true,
+        Asked::EveryKind | Asked::Outside | Asked::Node => true,
     });
     PortDocument {
         name: port.name.clone(),
@@ -177,8 +176,8 @@ fn port(port: &PortExplanation, node: &NodeEntry, asked: &Asked) -> PortDocument
     }
 }
 
-/// Whether the client's address may connect to balancers' addresses of this family; the node's own
-/// is its primary one (S-86, S-90).
+/// Whether the source ranges admit the client's address to load-balancer addresses of this family. The node's own
+/// address is its primary one (S-86, S-90).
 fn admitted(
     port: &PortExplanation,
     group: &GroupExplanation,
@@ -191,7 +190,7 @@ fn admitted(
     let may = |address: IpAddr| port.admits(address) != Admission::Dropped;
     let mut own = node.addresses.iter().copied();
     match asked {
-        Asked::Everybody | Asked::Outside => None,
+        Asked::EveryKind | Asked::Outside => None,
         Asked::Address(located) => Some(may(located.address)),
         Asked::Node => own.find(|a| Family::of(*a) == group.family).map(may),
     }
@@ -204,7 +203,7 @@ fn list(
     asked: &Asked,
 ) -> ListDocument {
     let wanted = |treatment: &&Treatment| match asked {
-        Asked::Everybody => true,
+        Asked::EveryKind => true,
         Asked::Address(located) => treatment.client == located.taken_for,
         Asked::Outside => treatment.client == Client::Outside,
         Asked::Node => treatment.client == Client::Node,
@@ -298,7 +297,7 @@ fn treatment(
     }
 }
 
-/// A pod that reaches itself is masqueraded, or it would answer itself (S-74).
+/// A pod that connects to itself is masqueraded; otherwise it would reply to itself directly (S-74).
 fn reaching_itself(
     group: &GroupExplanation,
     node: &NodeEntry,
@@ -311,7 +310,7 @@ fn reaching_itself(
         Asked::Address(located) if own.any(|e| e.address == located.address) => {
             "; masqueraded to itself"
         }
-        Asked::Everybody if client == Client::Pod && own.next().is_some() => {
+        Asked::EveryKind if client == Client::Pod && own.next().is_some() => {
             "; masqueraded to themselves"
         }
         _ => "",

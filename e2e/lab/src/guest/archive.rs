@@ -1,7 +1,7 @@
 //! Writes cpio archives of the `newc` kind, which the kernel unpacks as its first file system.
 //!
-//! Several of them may follow each other in one file; a later entry replaces an earlier one. Own
-//! code because it needs no staging folder and no root: owners and device nodes are just numbers.
+//! Several archives may follow each other in one file; a later entry replaces an earlier one. Implemented here
+//! because it needs no staging folder and no root: owners and device nodes are just numbers.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ const FOLDER: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 const SYMLINK: u32 = 0o120_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
-/// The kernel skips zeros up to the next archive; whole sectors are what the cpio program writes.
+/// The kernel skips zeros between archives; the cpio program pads to whole sectors.
 const BLOCK: u64 = 512;
 
 /// An archive being written.
@@ -39,7 +39,7 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Adds a folder, and those above it.
+    /// Adds a folder and its parents.
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -57,7 +57,7 @@ impl<W: Write> Archive<W> {
         })
     }
 
-    /// Adds a file that is held in memory.
+    /// Adds a file from memory.
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -131,7 +131,7 @@ impl<W: Write> Archive<W> {
         })
     }
 
-    /// Ends the archive.
+    /// Finishes the archive.
     ///
     /// # Errors
     /// The archive cannot be written.
@@ -199,7 +199,7 @@ impl<W: Write> Archive<W> {
 mod tests {
     use super::*;
 
-    /// Names, modes and contents, read back as the kernel would.
+    /// Names, modes and contents, parsed as by the kernel.
     fn unpack(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let (mut at, mut entries) = (0, Vec::new());
         loop {

@@ -1,7 +1,7 @@
-//! Boots the guest, passes its command's output on, and brings back the exit status.
+//! Boots the guest, passes on the output of its command, and returns the exit status.
 //!
-//! Touches: one folder in the cache, QEMU. Invariant: QEMU never outlives this process; `Running`
-//! ends it on every return, and the kernel does when the process itself is ended.
+//! Touches: one folder in the cache, QEMU. Invariant: QEMU never outlives this process. `Running` stops it on every
+//! return, and the kernel kills it when this process ends.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -19,44 +19,44 @@ use super::payload::{self, Payload};
 use crate::progress::{self, Step};
 use crate::{cache, process};
 
-/// Memory of a guest that is not told otherwise, MB.
+/// Default memory of a guest, MB.
 pub const MEMORY: u32 = 3000;
-/// From power on to the command's start; seen: 3–5 s.
+/// Timeout from power on to the start of the command; measured: 3–5 s.
 const BOOT_DEADLINE: Duration = Duration::from_secs(90);
 
-/// How often a guest that does not come up is started in all.
+/// Maximum number of starts of a guest that does not boot.
 const BOOT_ATTEMPTS: u32 = 2;
-/// From the command's end to power off.
+/// Timeout from the end of the command to power off.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(15);
-/// Shown of a log when something went wrong.
+/// Length of the log excerpt in an error.
 const CONSOLE_LINES: usize = 25;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// One run of one command in a fresh guest.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// The program, by its name in PATH or a path in the guest, and its arguments.
+    /// The program, by its name in PATH or its path in the guest, and its arguments.
     pub command: Vec<String>,
-    /// Added to the command's environment.
+    /// Additional environment of the command.
     pub environment: Vec<(String, String)>,
-    /// Programs and files that are put into the guest.
+    /// Programs and files added to the guest.
     pub payload: Payload,
-    /// Kernel modules beyond the usual ones.
+    /// Kernel modules beyond the default ones.
     pub modules: Vec<String>,
     /// MB.
     pub memory: u32,
-    /// Words for the kernel's command line beyond the usual ones.
+    /// Additional kernel command line.
     pub kernel: Vec<String>,
-    /// Whether the guest reaches this machine, as 10.0.2.2.
+    /// Whether the guest can reach this machine, as 10.0.2.2.
     pub network: bool,
     /// Whether `guest shell` can reach it.
     pub shell: bool,
-    /// For the command alone, before the slowness factor; none: until it ends.
+    /// Timeout of the command alone, before the slowness factor; `None` without a limit.
     pub deadline: Option<Duration>,
 }
 
 impl Job {
-    /// A command with the usual memory and a deadline of ten minutes.
+    /// A command with the default memory and a timeout of ten minutes.
     #[must_use]
     pub fn new(command: Vec<String>, payload: Payload) -> Self {
         Self {
@@ -73,17 +73,17 @@ impl Job {
     }
 }
 
-/// Runs the command and returns its exit status. Its output goes to `sink` as it comes.
+/// Runs the command and returns its exit status. Its output is streamed to `sink`.
 ///
 /// # Errors
-/// QEMU cannot be started, the guest does not boot or dies, or a deadline passed. The message has
-/// the console's last lines and the path of its log.
+/// QEMU cannot be started, the guest does not boot or dies, or a timeout expired. The message has the console's last
+/// lines and the path of its log.
 pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8> {
     let booted = AtomicBool::new(false);
     for _ in 1..BOOT_ATTEMPTS {
         match attempt(image, job, sink, &booted) {
-            // An emulated machine on a busy host now and then stops before its first line. Once the
-            // command was started, what happened is its own doing and is told.
+            // On a busy host, an emulated machine sometimes stops before its first line. After the start of the
+            // command, any failure is its own and is reported.
             Err(error) if !booted.load(Ordering::Acquire) => {
                 progress::say(&format!("Guest: {error:#}; trying once more"));
             }
@@ -115,7 +115,7 @@ fn attempt(
         let copy = scope.spawn(|| forward(output, sink, &started));
         let result = watch(&mut running, job, slowness, step, &started);
         booted.store(started.load(Ordering::Acquire), Ordering::Release);
-        // Ends the copying too, which reads until QEMU is gone.
+        // This also ends the copying thread, which reads until QEMU exits.
         running.end();
         started.store(true, Ordering::Release);
         let copied = copy
@@ -135,7 +135,7 @@ struct Running {
 
 impl Running {
     fn end(&mut self) {
-        // Both fail only when it has ended already, which is what is wanted.
+        // Both fail only if it has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -158,7 +158,7 @@ enum Status {
     Ended(u8),
 }
 
-/// What init has written so far. A line counts once its end is there.
+/// What init has written so far. Only complete lines count.
 fn parse_status(text: &str) -> Status {
     let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
     let ended = complete
@@ -175,10 +175,10 @@ fn start(folder: &Path, image: &Image, job: &Job) -> Result<Running> {
     let log = File::create(folder.join("qemu.log")).context("creating QEMU's log")?;
     let child = process::dying_with_us("qemu-system-x86_64", "KILL")?
         .args(arguments(image, job))
-        // Its files are named relative to this folder: a socket's path may have 107 bytes only.
+        // Its files are named relative to this folder, since the path of a socket is limited to 107 bytes.
         .current_dir(folder)
-        // Held open by the child's handle: at its end QEMU would call the output channel closed,
-        // and the guest's first write would wait for ever.
+        // The child's handle keeps it open: otherwise QEMU would close the output channel, and the guest's first
+        // write would block for ever.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(log)
@@ -203,8 +203,8 @@ fn arguments(image: &Image, job: &Job) -> Vec<String> {
     add(&["-cpu", emulated::CPU]);
     add(&["-m", &job.memory.to_string()]);
     add(&["-kernel", &image.kernel().to_string_lossy()]);
-    // An oops must not pass unseen.
-    // A kernel that hangs says where, and ends, long before a deadline; on a busy machine it may stand still for a while.
+    // An oops must be noticed.
+    // A hanging kernel reports where, and ends, long before a timeout. On a busy machine it may stall for a while.
     let usual = "console=ttyS0 quiet panic=-1 oops=panic softlockup_panic=1 softlockup_all_cpu_backtrace=1 \
                  watchdog_thresh=60 rdinit=/init";
     let words: Vec<_> = [usual, emulated::KERNEL]
@@ -244,7 +244,7 @@ fn watch(
                 if let Some(step) = step.take() {
                     step.done("booted");
                 }
-                // QEMU has read it; it is as large as our programs, and the logs stay for a while.
+                // QEMU has read the file, which is as large as the programs; logs are kept for a while.
                 drop(fs::remove_file(running.folder.join("initrd")));
                 since = Instant::now();
                 started.store(true, Ordering::Release);
@@ -281,7 +281,7 @@ fn died(status: ExitStatus, started: bool) -> String {
     format!("the guest died {when} (QEMU: {status}); a kernel panic ends it this way")
 }
 
-/// The guest has nothing to lose, but a panic on the way down should be seen.
+/// The guest has no state to lose, but a panic during shutdown must be reported.
 fn power_off(running: &mut Running, slowness: f64) -> Result<()> {
     let since = Instant::now();
     while running
@@ -301,7 +301,7 @@ fn power_off(running: &mut Running, slowness: f64) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is passed on before the spinner is gone.
+/// Output starts only after the spinner is gone.
 fn forward(
     mut from: ChildStdout,
     to: &mut (dyn Write + Send),
@@ -334,7 +334,7 @@ fn with_console(error: &anyhow::Error, folder: &Path) -> anyhow::Error {
     anyhow!(text)
 }
 
-/// The reason of a panic stands above a long trace: up to its line nothing is cut off.
+/// The reason of a panic precedes a long trace, so the excerpt starts at the latest there.
 fn from_panic(console: &[u8]) -> &[u8] {
     const REASON: &[u8] = b"Kernel panic";
     let Some(at) = console

@@ -22,7 +22,7 @@ use crate::progress::Step;
 use crate::{cache, process};
 
 const INIT: &str = include_str!("init.sh");
-/// Everything that decides what an image holds.
+/// Everything that determines the contents of an image.
 const RECIPE_TEXTS: &[&str] = &[
     INIT,
     include_str!("recipe.rs"),
@@ -32,12 +32,12 @@ const RECIPE_TEXTS: &[&str] = &[
     include_str!("libraries.rs"),
     include_str!("../installed.rs"),
 ];
-/// Older images that stay: another clone may be on an older recipe, and there are those of other kernels.
+/// Number of older images kept: another clone may use an older recipe, and there are images with other kernels.
 const IMAGES_KEPT: usize = 6;
-/// A younger one may be booting this moment.
+/// A younger image may be booting right now.
 const IN_USE: Duration = Duration::from_secs(3600);
 
-/// A guest that can be booted.
+/// A bootable guest.
 #[derive(Debug)]
 pub struct Image {
     folder: PathBuf,
@@ -57,8 +57,8 @@ impl Image {
     }
 }
 
-/// The image for these package versions: the cached one, or a new one. `release`: the Debian release that the kernel
-/// is from, where it is another one than this machine's.
+/// The image for these package versions: the cached one, or a new one. `release`: the Debian release of the kernel,
+/// if it differs from this machine's.
 ///
 /// # Errors
 /// The cache folder cannot be written, a package cannot be fetched, or a tool failed.
@@ -82,7 +82,7 @@ pub fn prepare(versions: &Versions, release: Option<&str>) -> Result<Image> {
         Ok(summary)
     });
     if built.is_err() {
-        // The error says more than a failed clean-up would.
+        // The first error is more useful than one of the clean-up.
         drop(fs::remove_dir_all(&building));
     }
     step.done(&built?);
@@ -90,8 +90,8 @@ pub fn prepare(versions: &Versions, release: Option<&str>) -> Result<Image> {
     Ok(Image { folder })
 }
 
-/// The kernel's version is not in it: looking it up takes longer than a warm start may, and a newer
-/// kernel of the same Debian release is no reason to build again.
+/// The kernel's version is not part of it: the lookup takes longer than a warm start may, and a newer kernel of the
+/// same Debian release needs no new image.
 fn key(versions: &Versions, texts: &[&str], release: Option<&str>) -> String {
     let mut hasher = DefaultHasher::new();
     release.hash(&mut hasher);
@@ -102,7 +102,7 @@ fn key(versions: &Versions, texts: &[&str], release: Option<&str>) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Libraries belong to other packages than those in the key, so each copied file is compared.
+/// Libraries belong to packages outside the key, so each copied file is compared.
 fn is_fresh(folder: &Path) -> bool {
     let Ok(sources) = fs::read_to_string(folder.join("sources")) else {
         return false;

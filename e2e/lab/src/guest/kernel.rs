@@ -21,12 +21,12 @@ pub struct Kernel {
     pub image: PathBuf,
 }
 
-/// Fetches the newest kernel of these package lists and unpacks it into `folder`.
+/// Downloads the newest kernel from these package lists and unpacks it into `folder`.
 ///
 /// # Errors
-/// The package lists do not know it, it cannot be fetched, or it holds no kernel.
+/// The package lists do not contain it, it cannot be downloaded, or it contains no kernel.
 pub fn fetch(index: &Index, folder: &Path) -> Result<Kernel> {
-    // A fresh machine has no lists, and old lists name packages that are no longer there.
+    // A fresh machine has no lists, and old lists name deleted packages.
     if packages::is_root()? {
         index.refresh()?;
     }
@@ -38,14 +38,14 @@ pub fn fetch(index: &Index, folder: &Path) -> Result<Kernel> {
         )
     })?;
     let mut unpacked = index.unpack(&package, folder)?;
-    // Debian 13 backports have the kernel and its modules in packages of their own.
+    // Debian 13 backports split the kernel and its modules into several packages.
     for part in depends(&index.show(&package)?, &["linux-modules-", "linux-binary-"]) {
         unpacked = index.unpack(&part, folder)?;
     }
     of_unpacked(&unpacked)
 }
 
-/// Finds a kernel among unpacked files, wherever its release of Debian has it.
+/// Finds a kernel among unpacked files, in the layout of any Debian release.
 fn of_unpacked(unpacked: &Path) -> Result<Kernel> {
     let merged = unpacked.join("usr/lib/modules");
     if merged.exists() {
@@ -77,7 +77,7 @@ fn of_unpacked(unpacked: &Path) -> Result<Kernel> {
 }
 
 impl Kernel {
-    /// Where a module is, relative to its folder; none if the kernel has it built in.
+    /// The path of a module, relative to its folder; `None` if it is built into the kernel.
     ///
     /// # Errors
     /// The table of modules cannot be read.
@@ -95,7 +95,7 @@ impl Kernel {
         Ok(files.into_iter().find(is_it).map(str::to_owned))
     }
 
-    /// Wanted modules, what they depend on, and the tables of `depmod`; relative to its folder.
+    /// The modules in `wanted` with their dependencies and the tables of `depmod`; relative to the modules' folder.
     ///
     /// # Errors
     /// The tables cannot be read.
@@ -121,7 +121,7 @@ impl Kernel {
     }
 }
 
-/// The packages that a package depends on whose names begin so.
+/// The dependencies of a package with this prefix.
 fn depends(text: &str, prefixes: &[&str]) -> Vec<String> {
     let line = text.lines().find_map(|line| line.strip_prefix("Depends:"));
     let names = line.into_iter().flat_map(|line| line.split(','));
@@ -143,9 +143,9 @@ fn only_entry(folder: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Modules that pass `wants`, and all they depend on. `table` is a `modules.dep`.
+/// The modules accepted by `wants`, with their dependencies. `table` is a `modules.dep`.
 fn with_dependencies(table: &str, wants: impl Fn(&str) -> bool) -> BTreeSet<String> {
-    // Each line lists the whole closure, so one step is enough.
+    // Each line lists the transitive closure, so one step is enough.
     let lines: BTreeMap<&str, &str> = table
         .lines()
         .filter_map(|line| line.split_once(':'))

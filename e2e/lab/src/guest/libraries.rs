@@ -1,4 +1,4 @@
-//! Which shared libraries programs need, as the dynamic loader itself finds them.
+//! The shared libraries of programs, as found by the dynamic loader.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// The libraries of all of these files; scripts and static programs need none.
+/// The libraries of all these files; scripts and static programs have none.
 ///
 /// # Errors
 /// `ldd` cannot be started, a file cannot be read, or a library is missing on this machine.
@@ -23,7 +23,7 @@ pub fn needed(files: &[PathBuf]) -> Result<BTreeSet<PathBuf>> {
     if binaries.is_empty() {
         return Ok(BTreeSet::new());
     }
-    // It exits 1 when one of them is static, so the text decides.
+    // It exits with 1 if one of them is static, so its output is parsed.
     let output = process::finish(process::program("ldd")?.args(binaries))?;
     parse(&String::from_utf8_lossy(&output.stdout))
 }

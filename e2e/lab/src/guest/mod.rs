@@ -1,4 +1,4 @@
-//! An emulated machine whose kernel has IPVS, for tests on machines whose own kernel has not.
+//! An emulated machine whose kernel has IPVS, for tests on machines whose own kernel lacks it.
 
 pub mod archive;
 pub mod boot;

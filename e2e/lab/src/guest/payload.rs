@@ -1,4 +1,4 @@
-//! What one run adds to the base image: our programs with their libraries, input files, the command.
+//! The additions of one run to the base image: programs with their libraries, input files, the command.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom};
@@ -10,7 +10,7 @@ use super::archive::Archive;
 use super::image::{Image, add_file};
 use super::{Job, libraries, recipe};
 
-/// Folder of our programs in the guest; it comes first in PATH.
+/// Folder of the programs in the guest, first in PATH.
 const PROGRAMS: &str = "/portolan/bin";
 
 /// Files of this machine for one run.
@@ -21,17 +21,17 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// Adds a program, to be started by its file name.
+    /// Adds a program under its file name.
     pub fn program(&mut self, path: &Path) {
         self.programs.push(path.to_owned());
     }
 
-    /// Adds a file at a place in the guest.
+    /// Adds a file at a path in the guest.
     pub fn file(&mut self, place: &str, path: &Path) {
         self.files.push((place.to_owned(), path.to_owned()));
     }
 
-    /// Adds a folder with all below it, but for top-level names in `except`.
+    /// Adds a folder recursively, except the top-level names in `except`.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -54,7 +54,7 @@ impl Payload {
     }
 }
 
-/// Writes the first file system of one run: the base image and the run's own archive after it.
+/// Writes the initial file system of one run: the base image followed by the run's own archive.
 pub(super) fn write(initrd: &Path, image: &Image, job: &Job) -> Result<()> {
     let writing = || format!("writing {}", initrd.display());
     fs::copy(image.base(), initrd).with_context(writing)?;
@@ -107,7 +107,7 @@ fn settings(job: &Job) -> String {
     )
 }
 
-/// The command as a script, so that its arguments survive whatever they hold.
+/// The command as a script, so that any arguments are preserved.
 fn command(job: &Job) -> String {
     let mut text = String::from("#!/bin/dash\n");
     for (name, value) in &job.environment {

@@ -1,7 +1,7 @@
-//! What goes into the guest image. The text of this file is part of the image's key, so any change
-//! here builds a new one.
+//! The contents of the guest image. The text of this file is part of the image's key, so any change here builds a new
+//! image.
 
-/// The package that always depends on the newest kernel for virtual machines.
+/// The package that depends on the newest kernel for virtual machines.
 pub const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Debian packages whose programs and data files are copied from this machine.
@@ -22,7 +22,7 @@ pub const PACKAGES: &[&str] = &[
     "tcpdump",
 ];
 
-/// Kernel modules: everything below these folders, and whatever those modules depend on.
+/// Kernel modules: everything below these folders, with dependencies.
 pub const MODULE_FOLDERS: &[&str] = &[
     "kernel/net/",
     "kernel/drivers/net/",
@@ -32,7 +32,7 @@ pub const MODULE_FOLDERS: &[&str] = &[
     "kernel/crypto/",
 ];
 
-/// Not needed by anybody in the guest, and large.
+/// Large, and not used in the guest.
 pub const MODULE_FOLDERS_LEFT_OUT: &[&str] = &[
     "kernel/drivers/net/ethernet/",
     "kernel/drivers/net/hyperv/",
@@ -42,11 +42,11 @@ pub const MODULE_FOLDERS_LEFT_OUT: &[&str] = &[
     "kernel/net/wireless/",
 ];
 
-/// Modules that every guest loads before its command starts; the rest is loaded on demand.
+/// Modules that every guest loads before its command starts; others are loaded on demand.
 ///
-/// Two schedulers are among them because Linux 6.1 can deadlock when IPVS loads them on demand: it
-/// waits for modprobe with its lock held, their modules wait for the removal of a network namespace
-/// to end, and that waits for the lock.
+/// They include two schedulers because Linux 6.1 can deadlock when IPVS loads them on demand: IPVS waits for modprobe
+/// with its lock held, their modules wait for the removal of a network namespace, and that removal waits for the
+/// lock.
 pub const MODULES: &[&str] = &[
     "ip_vs",
     "ip_vs_lblc",
@@ -58,7 +58,7 @@ pub const MODULES: &[&str] = &[
     "nf_conntrack",
 ];
 
-/// Links of Debian's alternatives, which no package lists: the nft variants are its default.
+/// Symlinks of Debian's alternatives, which no package lists; the nft variants are the default.
 pub const LINKS: &[(&str, &str)] = &[
     ("/usr/bin/sh", "dash"),
     ("/usr/sbin/iptables", "xtables-nft-multi"),
@@ -69,7 +69,7 @@ pub const LINKS: &[(&str, &str)] = &[
     ("/usr/sbin/ip6tables-restore", "xtables-nft-multi"),
 ];
 
-/// One tree for programs and libraries, as Debian has it.
+/// A merged tree for programs and libraries, as in Debian.
 pub const MERGED: &[(&str, &str)] = &[
     ("/bin", "usr/bin"),
     ("/sbin", "usr/sbin"),
@@ -94,7 +94,7 @@ pub const TEXTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Whether a file of one of [`PACKAGES`] is copied: programs, iptables' extensions, look-up tables.
+/// Whether a file of one of [`PACKAGES`] is copied: programs, iptables extensions, lookup tables.
 #[must_use]
 pub fn wants(path: &str) -> bool {
     const FOLDERS: &[&str] = &["/usr/bin/", "/usr/sbin/", "/etc/iproute2/"];
@@ -105,7 +105,7 @@ pub fn wants(path: &str) -> bool {
         || (path.contains("/xtables/") && path.ends_with(".so"))
 }
 
-/// Whether a kernel module is copied for its own sake. `path` is relative to the modules folder.
+/// Whether a kernel module is copied on its own account. `path` is relative to the modules folder.
 #[must_use]
 pub fn wants_module(path: &str) -> bool {
     MODULE_FOLDERS.iter().any(|folder| path.starts_with(folder))

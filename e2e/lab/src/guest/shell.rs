@@ -1,4 +1,4 @@
-//! A root shell in a guest that somebody keeps running.
+//! A root shell in a guest that is kept running.
 //!
 //! Touches: the guest's socket, the terminal's settings.
 
@@ -15,10 +15,10 @@ use anyhow::{Context, Result, bail};
 use crate::progress::say;
 use crate::{cache, process};
 
-/// What init writes when a shell ended; the next one starts at once, but nobody asked for it.
+/// Init's message after the end of a shell. It starts another one at once, which is not used.
 const END: &[u8] = b"[the guest shell ended]";
 
-/// Connects this terminal to the newest guest that has a shell. `exit` or Ctrl-D leaves it.
+/// Connects this terminal to the newest guest with a shell. `exit` or Ctrl-D disconnects.
 ///
 /// # Errors
 /// No guest with a shell is running, or the connection broke.
@@ -44,7 +44,7 @@ fn send(guest: &mut UnixStream, interactive: bool) -> io::Result<()> {
         guest.write_all(b"\r")?;
     }
     io::copy(&mut io::stdin().lock(), guest)?;
-    // Ctrl-D as the terminal driver of the guest knows it.
+    // Ctrl-D, as the guest's terminal driver expects it.
     guest.write_all(b"\rexit\r")
 }
 
@@ -89,15 +89,14 @@ fn newest_guest() -> Result<Option<UnixStream>> {
         .find_map(|(_, folder)| open(&folder)))
 }
 
-/// The socket's own path may be longer than a socket address can hold, so it is reached through
-/// the open folder.
+/// The path of the socket may exceed the limit of a socket address, so it is accessed through the open folder.
 fn open(folder: &Path) -> Option<UnixStream> {
     let handle = File::open(folder).ok()?;
     let path = PathBuf::from(format!("/proc/self/fd/{}/shell", handle.as_raw_fd()));
     UnixStream::connect(path).ok()
 }
 
-/// The terminal passes every key on while this lives.
+/// Puts the terminal into raw mode while it lives.
 struct RawTerminal {
     before: String,
 }

@@ -1,7 +1,7 @@
 //! The command lines of buildah, and the folder that it works in.
 //!
-//! Touches: that folder and what is told. Invariant: this machine's own containers and images are never
-//! touched, its settings are not asked, and no registry is: nothing here has a name of one to fetch from.
+//! Touches: the given folder. Invariant: the machine's own containers and images are never touched, its settings are
+//! not read, and no registry is accessed: no name here refers to one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const SETTINGS: &[(&str, &str, &str)] = &[
         "[storage]\ndriver = \"vfs\"\n",
     ),
 ];
-/// What somebody may have set for other builds.
+/// Variables that may be set for other builds.
 const UNSET: &[&str] = &[
     "BUILDAH_FORMAT",
     "BUILDAH_HISTORY",
@@ -33,14 +33,14 @@ const UNSET: &[&str] = &[
     "STORAGE_OPTS",
 ];
 
-/// A store of its own, which is gone with this value.
+/// A private store, removed when this value is dropped.
 pub(crate) struct Store {
     folder: PathBuf,
     is_root: bool,
 }
 
 impl Store {
-    /// An empty one, in the lab's cache.
+    /// An empty store in the lab's cache.
     ///
     /// # Errors
     /// The cache cannot be written.
@@ -54,28 +54,28 @@ impl Store {
         Ok(Self { folder, is_root })
     }
 
-    /// A path in its folder, for what is needed only as long as it is.
+    /// A path in its folder, for temporary files.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Whether anything can be built and started in it.
+    /// Checks that images can be built and started in it.
     ///
     /// # Errors
-    /// It cannot; the message says what to do.
+    /// They cannot; the message has the remedy.
     pub(super) fn probe(&self) -> Result<()> {
         const NAME: &str = "probe";
         usable(&self.folder)?;
         self.run(&words(&["from", "--name", NAME, "scratch"]))?;
-        // That there is no such program is how far it should come.
+        // The expected error: the program does not exist.
         self.run_in(NAME, &[], &words(&["/nothing"]))?;
         self.run(&words(&["rm", NAME])).map(drop)
     }
 
-    /// Makes an archive of an image that holds this folder.
+    /// Builds an archive of an image with the contents of this folder.
     ///
     /// # Errors
-    /// Buildah cannot do it; the message says what to do.
+    /// Buildah failed; the message has the remedy.
     pub(super) fn build(&self, recipe: &Recipe, what: &Build<'_>) -> Result<()> {
         let steps = [
             words(&["from", "--name", recipe.name, "scratch"]),
@@ -89,11 +89,11 @@ impl Store {
         Ok(())
     }
 
-    /// Makes an archive of an image that holds this folder, for tests: it is not compressed. `settings` are options
-    /// of `buildah config` with their values.
+    /// Builds an archive of an image with the contents of this folder, for tests: it is not compressed. `settings`
+    /// are options of `buildah config` with their values.
     ///
     /// # Errors
-    /// Buildah cannot do it; the message says what to do.
+    /// Buildah failed; the message has the remedy.
     pub(crate) fn build_for_tests(
         &self,
         root: &Path,
@@ -140,11 +140,11 @@ impl Store {
             .map(drop)
     }
 
-    /// Runs a program in such a container, as the image says and with these capabilities only; returns
-    /// how it ended and what it printed.
+    /// Runs a program in such a container, as configured by the image and with only these capabilities. Returns its
+    /// exit status and output.
     ///
     /// # Errors
-    /// This machine lets nobody start anything in a container.
+    /// This machine cannot start programs in a container.
     pub(super) fn run_in(
         &self,
         name: &str,
@@ -174,8 +174,8 @@ impl Store {
             command.env(name, path(file));
         }
         command.env("TMPDIR", &self.folder);
-        // What it learns of layers and of networks it keeps there; for root in folders of the machine, unless
-        // this makes it take root for somebody else.
+        // It stores what it learns about layers and networks there. As root it would use folders of the machine; this
+        // makes it treat root as another user.
         command.env("XDG_DATA_HOME", path("data"));
         command.env("XDG_CONFIG_HOME", path("config"));
         if self.is_root {
@@ -194,14 +194,16 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Through a mount that somebody left, another part of the machine would be removed with it.
+        // Through a remaining mount, another part of the machine would be removed.
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if mounts.contains(&*self.folder.to_string_lossy()) {
             let folder = self.folder.display();
-            say(&format!("{folder} stays: something is mounted in it"));
+            say(&format!(
+                "{folder} is kept, since something is mounted in it"
+            ));
             return;
         }
-        // What containers held may belong to other users than this one, to whom only buildah gets.
+        // Files of containers may belong to other users, which only buildah can access.
         for all in [["rm", "--all"], ["rmi", "--all"]] {
             drop(self.run(&words(&all)));
         }
@@ -209,15 +211,15 @@ impl Drop for Store {
     }
 }
 
-/// What an archive is made of.
+/// The inputs of an archive.
 pub(super) struct Build<'a> {
-    /// What the image holds.
+    /// The contents of the image.
     pub(super) root: &'a Path,
-    /// What is said of it.
+    /// Its configuration and annotations.
     pub(super) labels: &'a [(&'static str, String)],
-    /// Where it goes.
+    /// Path of the archive.
     pub(super) archive: &'a Path,
-    /// Its name, with its tag.
+    /// Its name with the tag.
     pub(super) reference: &'a str,
 }
 
@@ -251,8 +253,8 @@ fn configure(recipe: &Recipe, labels: &[(&str, String)]) -> Vec<String> {
     all
 }
 
-/// All times are the first there is, and buildah's version is left out: neither makes another image. It is
-/// compressed here, or whoever pushes it would do so, and it would have another digest in the registry.
+/// All times are the epoch, and buildah's version is omitted, so that neither changes the image. It is compressed
+/// here: otherwise pushing would compress it and change its digest in the registry.
 fn commit(recipe: &Recipe, archive: &Path, reference: &str) -> Vec<String> {
     let archive = format!("oci-archive:{}:{reference}", archive.display());
     words(&[
@@ -284,12 +286,12 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// What to do about a failure that has to do with the machine.
+/// The remedy for a failure caused by the machine.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
     const NO_SPACE: &[&str] = &[
         "no space left on device",
         "disk quota exceeded",
-        // What buildah says of a layer that it could not write.
+        // Buildah's message about a layer that it could not write.
         "read/write on closed pipe",
     ];
     const NO_NAMESPACE: &[&str] = &[
@@ -321,10 +323,10 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
     }
 }
 
-/// Refuses a folder whose name buildah cannot tell from that of an image.
+/// Rejects a folder whose name buildah would parse as an image name.
 ///
 /// # Errors
-/// There is a colon in it.
+/// Its name contains a colon.
 fn usable(folder: &Path) -> Result<()> {
     if folder.to_string_lossy().contains(':') {
         bail!(

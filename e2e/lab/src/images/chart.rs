@@ -1,5 +1,5 @@
-//! What the chart wants of an image: read from what helm makes of it, which is checked in and held true
-//! by the scenario `install`. Reads files only.
+//! The chart's requirements for an image: read from the rendered output of helm, which is checked in and verified by
+//! the scenario `install`. Only reads files.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -7,23 +7,23 @@ use serde_json::Value;
 use super::oci::{Kind, Places, look};
 use crate::nested;
 
-/// What helm makes of the chart, with as little as possible said and with everything.
+/// The rendered charts, with minimal and with maximal values.
 const RENDERED: &[&str] = &["e2e/api/chart/minimal.yaml", "e2e/api/chart/full.yaml"];
 
-/// A container as the chart describes it.
+/// A container of the chart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Container {
-    /// Where it stands, for people.
+    /// Its place in the chart, for messages.
     pub(super) name: String,
     /// The program and its arguments.
     pub(super) command: Vec<String>,
-    /// Over which something is mounted.
+    /// Mount points.
     pub(super) mounts: Vec<String>,
-    /// Who it runs as, if that is said.
+    /// The user it runs as, if set.
     pub(super) user: Option<String>,
-    /// What it is given; those of root do nothing for others.
+    /// Its capabilities; those of root do nothing for other users.
     pub(super) capabilities: Vec<String>,
-    /// Whether it may do what it likes.
+    /// Whether it is privileged.
     pub(super) privileged: bool,
 }
 
@@ -33,8 +33,7 @@ impl Container {
         self.command.first().map_or("", String::as_str)
     }
 
-    /// What it would not find in an image that holds this, looks for programs there and runs as this
-    /// user.
+    /// What the container lacks in an image with these contents, this PATH and this user.
     pub(super) fn missing(&self, places: &Places, path: &str, user: &str) -> Vec<String> {
         let mut missing = Vec::new();
         let program = self.program();
@@ -58,7 +57,7 @@ impl Container {
         }
         match &self.user {
             Some(wanted) if wanted != user => {
-                missing.push(format!("it is to run as {wanted}, the image says {user}"));
+                missing.push(format!("it must run as {wanted}, but the image has {user}"));
             }
             None if user != "0:0" && (self.privileged || !self.capabilities.is_empty()) => {
                 missing.push(format!("its capabilities are of no use to {user}"));
@@ -69,7 +68,7 @@ impl Container {
     }
 }
 
-/// The path that an argument names: `--state-dir=/var/lib/portolan`.
+/// The path in an argument: `--state-dir=/var/lib/portolan`.
 fn path_in(word: &str) -> Option<&str> {
     let value = word.split_once('=').map_or(word, |(_, value)| value);
     value.starts_with('/').then_some(value)
@@ -78,7 +77,7 @@ fn path_in(word: &str) -> Option<&str> {
 /// All containers of the chart.
 ///
 /// # Errors
-/// What helm made of it cannot be read, or holds no containers.
+/// The rendered chart is unreadable or contains no containers.
 pub(super) fn containers() -> Result<Vec<Container>> {
     let mut all = Vec::new();
     for file in RENDERED {
@@ -99,7 +98,7 @@ pub(super) fn containers() -> Result<Vec<Container>> {
 fn containers_in(text: &str) -> Result<Vec<Container>> {
     let mut found = Vec::new();
     for object in text.split("\n---") {
-        // Others are of no interest, and some of them hold what only helm's readers take for YAML.
+        // Other kinds are skipped; some of them contain what only helm's parsers accept as YAML.
         if !object
             .lines()
             .any(|line| matches!(line, "kind: Deployment" | "kind: ConfigMap"))
@@ -156,7 +155,7 @@ mod tests {
     use crate::images::contents::{Contents, Entry, place_of};
     use crate::images::recipe::{IMAGES, PATH, Recipe};
 
-    /// What is in an image before anything of this machine is.
+    /// The contents of an image before files of this machine are added.
     fn places(recipe: &Recipe) -> Places {
         let mut contents = Contents::fixed(recipe);
         let program = Entry::File("/nonexistent".into());
@@ -199,7 +198,7 @@ mod tests {
                 .find(|recipe| recipe.name == container.program());
             let places = places(recipe.unwrap());
             for mount in container.mounts {
-                // A file, and what the values of the test choose.
+                // A file that the test's values select.
                 let chosen = ["/run/xtables.lock", "/srv/portolan", "/etc/portolan/extra"];
                 let chosen = chosen.contains(&&*mount);
                 assert_eq!(look(&places, &mount).is_none(), chosen, "{mount}");
@@ -229,7 +228,7 @@ mod tests {
                 "there is no program a in /usr/bin",
                 "there is no folder /etc, for /etc/y",
                 "/etc/x/key is neither there nor mounted",
-                "it is to run as 1:1, the image says 0:0",
+                "it must run as 1:1, but the image has 0:0",
             ]
         );
         places.insert("/usr/bin/a".to_owned(), Kind::File(true));

@@ -1,8 +1,8 @@
-//! Whether an image is what its recipe says, fits the chart, and has programs that start: everything is
-//! asked of its archive, not of what it was made from.
+//! Checks that an image matches its recipe, fits the chart, and has programs that start. All checks use its archive,
+//! not its sources.
 //!
-//! Touches: a container that buildah makes of the archive. What runs in it asks for help or versions, or
-//! reads only (`doctor`).
+//! Touches: a container that buildah creates from the archive. Its programs only print help or versions, or read
+//! (`doctor`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,28 +19,28 @@ use super::oci::{Image, Kind, look};
 use super::recipe::{PACKAGES_LABEL, PATH, Recipe};
 use crate::{nested, process, progress};
 
-/// The rules that the agent loads, in all forms that tests know.
+/// The rules that the agent loads, in all forms in tests.
 const RULES: &str = "node-agent/reconcile/tests/snapshots";
-/// What rules may name that is no extension.
+/// Words in rules that are not extensions.
 const OF_ALL_TABLES: &[&str] = &["ACCEPT", "DROP", "RETURN"];
-/// How our own chains begin.
+/// Prefix of Portolan's own chains.
 const OUR_CHAINS: &str = "PORTOLAN-";
-/// The tools that the agent starts, without their acts.
+/// The tools that the agent starts, without their subcommands.
 const TOOLS: &[&str] = &[
     "iptables-nft",
     "iptables-legacy",
     "ip6tables-nft",
     "ip6tables-legacy",
 ];
-/// What the agent starts besides, each with a word that does nothing.
+/// The agent's other tools, each with an argument without effect.
 const BESIDES: &[(&str, &str)] = &[("modprobe", "--version"), ("nft", "--version")];
-/// What the agent says of a tool that it does not find.
+/// The agent's message about a missing tool.
 const NOT_FOUND: &str = "install the package";
-/// How often a program is started that succeeds and prints nothing. Every program that the checks start prints
-/// something; once, on a busy machine, nothing of it came out of `buildah run`.
+/// Number of starts of a program that succeeds and prints nothing. Every program started by the checks prints
+/// something; once, on a busy machine, `buildah run` lost the output.
 const ATTEMPTS: usize = 3;
 
-/// Counts checks and prints each as it is decided.
+/// Counts checks and prints each result.
 pub(super) struct Checks<'a> {
     sink: &'a mut dyn Write,
     pub(super) passed: usize,
@@ -57,7 +57,7 @@ impl<'a> Checks<'a> {
     }
 
     /// # Errors
-    /// Nobody reads any more.
+    /// The output is closed.
     pub(super) fn check(&mut self, what: &str, result: Result<()>) -> Result<()> {
         let line = match result {
             Ok(()) => {
@@ -73,40 +73,43 @@ impl<'a> Checks<'a> {
     }
 
     /// # Errors
-    /// Nobody reads any more.
+    /// The output is closed.
     pub(super) fn line(&mut self, line: &str) -> Result<()> {
         writeln!(self.sink, "{line}").context("writing what was checked")
     }
 }
 
-/// An image that is looked at.
+/// An image under test.
 pub(super) struct Subject<'a> {
     pub(super) recipe: &'a Recipe,
     pub(super) image: &'a Image,
-    /// What was to be said of it.
+    /// The expected configuration and annotations.
     pub(super) labels: &'a [(&'static str, String)],
-    /// The chart's containers, also those of other images.
+    /// The chart's containers, including those of other images.
     pub(super) containers: &'a [Container],
-    /// As its program has to tell it.
+    /// The expected version of its program.
     pub(super) version: &'a str,
-    /// Where it can be run, under its recipe's name.
+    /// The container for running its programs, under the recipe's name.
     pub(super) store: &'a Store,
 }
 
 impl Subject<'_> {
-    /// Checks everything.
+    /// Runs all checks.
     ///
     /// # Errors
-    /// This machine cannot start containers, or nobody reads the verdicts any more.
+    /// This machine cannot start containers, or the output is closed.
     pub(super) fn check(&self, checks: &mut Checks<'_>) -> Result<()> {
         let name = self.recipe.name;
-        // Whether this machine can start anything in a container says nothing of the image.
+        // Whether this machine can start containers does not depend on the image.
         let asked = [name, "--version"].map(str::to_owned);
         self.store.run_in(name, &[], &asked)?;
-        checks.check(&format!("{name}: says who runs what"), self.configuration())?;
-        checks.check(&format!("{name}: says what is in it"), self.said())?;
         checks.check(
-            &format!("{name}: tells no owner and no time"),
+            &format!("{name}: declares user and entrypoint"),
+            self.configuration(),
+        )?;
+        checks.check(&format!("{name}: lists its packages"), self.said())?;
+        checks.check(
+            &format!("{name}: has no owner but root and no time"),
             none(&self.image.odd),
         )?;
         checks.check(
@@ -124,7 +127,7 @@ impl Subject<'_> {
             let what = format!("{name}: takes the chart's arguments: {}", container.name);
             checks.check(&what, self.takes(container))?;
         }
-        checks.check(&format!("{name}: tells its version"), self.version())?;
+        checks.check(&format!("{name}: prints its version"), self.version())?;
         if self.recipe.packages.is_empty() {
             return Ok(());
         }
@@ -189,7 +192,7 @@ impl Subject<'_> {
         none(&lacking.collect::<Vec<_>>())
     }
 
-    /// Whatever comes before it is read, too, so an argument that nobody knows is refused.
+    /// Arguments before --help are parsed too, so an unknown one is rejected.
     fn takes(&self, container: &Container) -> Result<()> {
         let words = container.command.iter().map(String::as_str);
         let words: Vec<&str> = words.chain(["--help"]).collect();
@@ -209,7 +212,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// Each of them is a file that the tools open by its name.
+    /// Each of them is a file that the tools open by name.
     fn extensions(&self) -> Result<()> {
         let mut lacking = Vec::new();
         for (family, names) in rules()? {
@@ -228,7 +231,7 @@ impl Subject<'_> {
         none(&lacking)
     }
 
-    /// Its help has a part for each extension that it could load.
+    /// The help has a section for each loadable extension.
     fn tool(&self, tool: &str) -> Result<()> {
         for act in ["save", "restore"] {
             self.run(&[], &[&format!("{tool}-{act}"), "--version"])?;
@@ -245,7 +248,7 @@ impl Subject<'_> {
         Ok(())
     }
 
-    /// On this machine it may fail for good reasons, but none of them is the image.
+    /// It may fail on this machine for good reasons, but not because of the image.
     fn doctor(&self) -> Result<()> {
         let agent = self.containers.iter().find(|container| {
             container.program() == self.recipe.name && !container.capabilities.is_empty()
@@ -264,7 +267,7 @@ impl Subject<'_> {
             .filter_map(|finding| finding["told"].as_str());
         none(
             &missing
-                .filter(|told| told.contains(NOT_FOUND))
+                .filter(|text| text.contains(NOT_FOUND))
                 .collect::<Vec<_>>(),
         )
     }
@@ -293,7 +296,7 @@ impl Subject<'_> {
     }
 }
 
-/// Extensions that the agent's rules name, for each family by the beginning of its files.
+/// Extensions named by the agent's rules, for each family by the prefix of their files.
 fn rules() -> Result<[(&'static str, BTreeSet<String>); 2]> {
     let folder = nested::root().join(RULES);
     let reading = || format!("reading {}", folder.display());
@@ -313,7 +316,7 @@ fn rules() -> Result<[(&'static str, BTreeSet<String>); 2]> {
     }))
 }
 
-/// Matches that only one family has.
+/// Matches that exist for one family only.
 const OF_ONE_FAMILY: [(&str, &str); 2] = [("icmp", "libipt"), ("icmp6", "libip6t")];
 
 fn extensions(rules: &str) -> BTreeSet<String> {

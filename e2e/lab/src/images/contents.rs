@@ -1,8 +1,7 @@
-//! Everything that an image holds, gathered from this machine and written into a folder.
+//! The contents of an image, gathered from this machine and written to a folder.
 //!
-//! Touches: `dpkg-query`, `ldd`, files of this machine; the folder that it is told. Invariant: nothing
-//! that it holds says on which machine or when it was gathered, so the same packages and programs make
-//! the same image.
+//! Touches: `dpkg-query`, `ldd`, files of this machine; the given folder. Invariant: the contents do not depend on
+//! the machine or the time, so the same packages and programs make the same image.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,30 +17,30 @@ use crate::installed::Files;
 use crate::nested;
 use crate::packages::Versions;
 
-/// What is at a place.
+/// An entry at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// With nothing in it of its own.
+    /// An empty folder.
     Folder,
-    /// To this.
+    /// A symlink to this target.
     Link(String),
-    /// With this in it.
+    /// A file with this text.
     Text(String),
-    /// A copy of this one.
+    /// A copy of this file.
     File(PathBuf),
 }
 
-/// All of it.
+/// All entries.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
-    /// By place.
+    /// By path.
     pub(super) entries: BTreeMap<String, Entry>,
-    /// Debian packages of which something is in it.
+    /// Debian packages of which files are included.
     pub(super) packages: Versions,
 }
 
 impl Contents {
-    /// What is in an image whatever machine it is made on.
+    /// The contents that do not depend on the machine.
     pub(super) fn fixed(recipe: &Recipe) -> Self {
         let mut contents = Self::default();
         for folder in recipe::FOLDERS.iter().chain(recipe.mounts) {
@@ -61,10 +60,10 @@ impl Contents {
         contents
     }
 
-    /// All that an image with this program needs.
+    /// The contents of an image for this program.
     ///
     /// # Errors
-    /// A library or a package is missing on this machine, or a package says nothing of its licence.
+    /// A library or a package is missing on this machine, or a package has no licence file.
     pub(super) fn gather(recipe: &Recipe, program: &Path) -> Result<Self> {
         let mut contents = Self::fixed(recipe);
         let mut files = match recipe.packages {
@@ -85,7 +84,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// What whoever distributes programs of others has to give with them, and what scanners look for.
+    /// What distributors of other people's programs must include, and what scanners look for.
     fn add_papers(&mut self, recipe: &Recipe, packages: &[String]) -> Result<()> {
         let names: Vec<&str> = packages.iter().map(String::as_str).collect();
         self.packages = crate::packages::installed(&names)?;
@@ -120,7 +119,7 @@ impl Contents {
         self.entries.insert(place.to_owned(), entry);
     }
 
-    /// Writes all of it below a folder, with permissions that owe nothing to whoever does so.
+    /// Writes all entries below a folder, with permissions independent of the umask.
     ///
     /// # Errors
     /// A file cannot be read, or the folder cannot be written.
@@ -152,12 +151,12 @@ impl Contents {
     }
 }
 
-/// Where it says which crates the program of an image is made of.
+/// The path of the list of crates in an image.
 pub(super) fn crates_path(recipe: &Recipe) -> String {
     format!("/usr/share/doc/{}/crates", recipe.name)
 }
 
-/// Where the program of an image is.
+/// The path of the program in an image.
 pub(super) fn place_of(recipe: &Recipe) -> String {
     format!("/usr/bin/{}", recipe.name)
 }
@@ -165,7 +164,7 @@ pub(super) fn place_of(recipe: &Recipe) -> String {
 fn folder(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
         Ok(data) if data.is_dir() => return Ok(()),
-        // Debian's tree is merged: what lies below such a link has to be named by its real place.
+        // Debian's tree is merged: entries below such a symlink must use their real path.
         Ok(_) => bail!("{} is to be a folder and is not", path.display()),
         Err(_) => fs::create_dir(path).with_context(|| format!("creating {}", path.display()))?,
     }

@@ -1,4 +1,4 @@
-//! The crates that are part of our programs, with what their licences want to be told.
+//! The crates in the programs, with the notices that their licences require.
 //!
 //! Touches: `cargo tree`, `cargo metadata`, `rustc`, sources of crates. Writes nothing.
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{nested, process};
 
-/// How files begin in which a crate says under which licence it is, in capitals.
+/// Prefixes of licence files, in capitals.
 const TEXTS: &[&str] = &[
     "LICENSE",
     "LICENCE",
@@ -21,25 +21,25 @@ const TEXTS: &[&str] = &[
     "NOTICE",
     "UNLICENSE",
 ];
-/// Where a toolchain has those of the standard library.
+/// The toolchain's path of those of the standard library.
 const STANDARD_LIBRARY: &str = "share/doc/rust/COPYRIGHT-library.html";
 
-/// A crate of somebody else.
+/// A third-party crate.
 #[derive(Debug, PartialEq, Eq)]
 struct Crate {
     /// Name and version.
     name: String,
-    /// As SPDX has it.
+    /// SPDX expression.
     licence: String,
-    /// What its files say, by their names.
+    /// The texts of its licence files, by name.
     texts: BTreeMap<String, String>,
 }
 
-/// All texts that go with a program, each once, and the crates that each belongs to. `licences` is what
-/// is said of the whole.
+/// All licence texts of a program, without duplicates, each with the crates it belongs to. `licences` is the declared
+/// expression for the whole.
 ///
 /// # Errors
-/// Cargo does not know the package, or a crate is under a licence that is not in `licences`.
+/// Cargo does not know the package, or a crate has a licence outside of `licences`.
 pub(super) fn notices(package: &str, licences: &str) -> Result<String> {
     let crates = crates_of(package)?;
     for one in &crates {
@@ -55,7 +55,7 @@ pub(super) fn notices(package: &str, licences: &str) -> Result<String> {
     Ok(render(&crates))
 }
 
-/// What the toolchain says of the standard library, if it came with that.
+/// The licences of the standard library, if the toolchain contains them.
 ///
 /// # Errors
 /// There is no compiler.
@@ -79,7 +79,7 @@ fn crates_of(package: &str) -> Result<Vec<Crate>> {
     let mut lines = version.lines();
     let host = lines.find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`cargo --version --verbose` names no host")?;
-    // What runs in the compiler only is no part of a program.
+    // Build dependencies and proc macros are not part of a program.
     let edges = ["--edges", "normal,no-proc-macro"];
     let tree = [
         "tree",
@@ -123,7 +123,7 @@ fn names(tree: &str) -> BTreeSet<String> {
     named.collect()
 }
 
-/// Those of them that are not ours: name with version, licence, folder.
+/// The third-party crates among them: name with version, licence, folder.
 fn chosen(metadata: &Value, names: &BTreeSet<String>) -> Result<Vec<(String, String, PathBuf)>> {
     let packages = metadata["packages"].as_array();
     let packages = packages.context("`cargo metadata` lists no packages")?;
@@ -157,8 +157,8 @@ fn texts(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(texts)
 }
 
-/// Whether one of the ways to use something under this licence is among those. Without brackets `AND` is
-/// taken to bind less than it does, which asks for more, never for less.
+/// Whether one of the alternatives of this licence expression is among those. Without parentheses, `AND` is treated
+/// as if it bound less, which requires more, never less.
 fn covers(licences: &str, licence: &str) -> bool {
     let ours: Vec<&str> = licences.split(" AND ").collect();
     let licence = licence.replace(['(', ')'], "").replace('/', " OR ");

@@ -1,4 +1,4 @@
-//! What Debian says of its packages: whose a file is, under which licence, in which version.
+//! Information of Debian packages: owner of a file, licence, version.
 //!
 //! Touches: `dpkg-query`, `/usr/share/doc`. Writes nothing.
 
@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use crate::guest::recipe;
 use crate::process;
 
-/// Where the texts of licences are that many packages share.
+/// The folder of shared licence texts.
 pub(super) const LICENCES: &str = "/usr/share/common-licenses";
-/// Where scanners look for packages in an image without a package manager, one file each.
+/// The folder in which scanners look for packages in an image without a package manager, one file each.
 pub(super) const STATUSES: &str = "/var/lib/dpkg/status.d";
 
 /// The packages that these files belong to.
@@ -28,12 +28,12 @@ pub(super) fn owners(files: &[PathBuf]) -> Result<BTreeSet<String>> {
     for file in files {
         search.args(spellings(file));
     }
-    // It exits 1 because it knows each file by one of its names only.
+    // It exits with 1 because it knows each file under only one of its names.
     let output = process::finish(&mut search)?;
     owners_in(&String::from_utf8_lossy(&output.stdout), files)
 }
 
-/// The loader may name a file by either way through the merged tree, and so may its package.
+/// The loader, and the package, may use either path of the merged tree.
 fn spellings(file: &Path) -> [String; 2] {
     let merged = recipe::merged(&file.to_string_lossy());
     let short = merged.strip_prefix("/usr").unwrap_or(&merged).to_owned();
@@ -45,14 +45,14 @@ fn owners_in(text: &str, files: &[PathBuf]) -> Result<BTreeSet<String>> {
         let names = spellings(file);
         let mut lines = text.lines().filter_map(|line| line.split_once(": "));
         let (owner, _) = lines.find(|(_, path)| names.iter().any(|name| name == path))?;
-        // With several owners any of them will do; behind a colon is the architecture.
+        // With several owners any will do; the suffix after the colon is the architecture.
         owner.split([',', ':']).next().map(str::to_owned)
     };
     let mut owners = BTreeSet::new();
     for file in files {
         let Some(owner) = owner(file) else {
             bail!(
-                "{} belongs to no Debian package, so nobody knows under which licence it may be \
+                "{} belongs to no Debian package, so its licence is unknown and it may not be \
                  distributed; `dpkg -S` finds none of what is in /usr/local",
                 file.display()
             );
@@ -62,15 +62,15 @@ fn owners_in(text: &str, files: &[PathBuf]) -> Result<BTreeSet<String>> {
     Ok(owners)
 }
 
-/// Where a package says under which licence it is.
+/// The path of a package's licence file.
 pub(super) fn copyright_path(package: &str) -> String {
     format!("/usr/share/doc/{package}/copyright")
 }
 
-/// What it says.
+/// The text of that file.
 ///
 /// # Errors
-/// It was left out on this machine.
+/// It was excluded on this machine.
 pub(super) fn copyright(package: &str) -> Result<String> {
     let path = copyright_path(package);
     std::fs::read_to_string(&path).with_context(|| {
@@ -81,7 +81,7 @@ pub(super) fn copyright(package: &str) -> Result<String> {
     })
 }
 
-/// The shared texts of licences that this one refers to.
+/// The shared licence texts that this one refers to.
 pub(super) fn named_licences(copyright: &str) -> BTreeSet<String> {
     let begin = format!("{LICENCES}/");
     let is_of_name = |sign: char| sign.is_ascii_alphanumeric() || sign == '-' || sign == '.';
@@ -92,7 +92,7 @@ pub(super) fn named_licences(copyright: &str) -> BTreeSet<String> {
     named.filter(|name| !name.is_empty()).collect()
 }
 
-/// What the package manager knows of these packages, by name.
+/// The package manager's records of these packages, by name.
 ///
 /// # Errors
 /// One of them is not installed.

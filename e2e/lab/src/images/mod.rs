@@ -1,8 +1,8 @@
-//! The two container images: made of nothing but our programs, files of Debian packages and what
-//! those need, without a base image and without any registry; each looked at before it is given out.
+//! The two container images: built only from the workspace's programs, files of Debian packages and their
+//! dependencies, without a base image and without a registry. Each is checked before it is released.
 //!
-//! Touches: the cache, the folder that it is told, `buildah`. Invariant: an archive under its final
-//! name has passed every check.
+//! Touches: the cache, the given folder, `buildah`. Invariant: an archive under its final name has passed every
+//! check.
 
 pub(crate) mod buildah;
 mod chart;
@@ -30,32 +30,31 @@ use contents::Contents;
 use oci::Image;
 use recipe::{IMAGES, Recipe};
 
-/// Of our programs, which is also what the chart asks for.
+/// Version of the programs, and the chart's default tag.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What is asked for.
+/// The order of images.
 #[derive(Debug)]
 pub struct Order {
     /// Their tag.
     pub tag: String,
-    /// Where they will be, if that is known.
+    /// Their repository, if known.
     pub repository: Option<String>,
-    /// The folder of the archives, if it is not the lab's cache.
+    /// The folder of the archives; default: in the lab's cache.
     pub output: Option<PathBuf>,
-    /// How the programs are built.
+    /// The build of the programs.
     pub profile: Profile,
 }
 
-/// Makes both images, looks at them, and says where they are; returns whether all is well with them.
+/// Builds both images, checks them, and prints their paths. Returns whether all checks passed.
 ///
 /// # Errors
-/// The machine cannot be prepared, a build failed, or something cannot be written; the message says
-/// what to do.
+/// The machine cannot be prepared, a build failed, or something cannot be written; the message has the remedy.
 pub fn run(order: &Order, sink: &mut dyn Write) -> Result<bool> {
     make(order, sink).map_err(with_remedy)
 }
 
-/// The same with programs as tests have them, twice, for whoever runs all checks: nothing stays.
+/// The same with test builds of the programs, twice, for `cargo verify`; the images are not kept.
 ///
 /// # Errors
 /// As [`run`].
@@ -64,7 +63,7 @@ pub fn verify(sink: &mut dyn Write) -> Result<bool> {
 }
 
 fn make(order: &Order, sink: &mut dyn Write) -> Result<bool> {
-    // Before a build that takes long.
+    // Before a long build.
     let output = match &order.output {
         Some(folder) => folder.clone(),
         None => cache::folder("images")?,
@@ -130,7 +129,7 @@ fn prove(sink: &mut dyn Write) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// All that images are made of and checked against.
+/// The inputs of images and of their checks.
 struct Works {
     programs: Programs,
     containers: Vec<chart::Container>,
@@ -161,7 +160,7 @@ impl Works {
         self.store.path(&format!("{}.tar", recipe.name))
     }
 
-    /// Makes an archive from the beginning, and reads it back.
+    /// Builds an archive from scratch, and reads it back.
     fn make(&self, recipe: &'static Recipe, step: &Step) -> Result<Made> {
         let archive = self.archive(recipe);
         let [root, look] = ["root", "look"].map(|name| self.store.path(name));
@@ -215,11 +214,11 @@ impl Works {
 struct Made {
     recipe: &'static Recipe,
     image: Image,
-    /// What was to be said of it.
+    /// The expected configuration and annotations.
     labels: Vec<(&'static str, String)>,
 }
 
-/// The commit that the clone is at; with a sign if it holds something else. None outside of a clone.
+/// The commit of the clone, with a suffix if there are changes. `None` outside of a clone.
 fn revision() -> Option<String> {
     let git = |words: &[&str]| {
         let mut command = process::program("git").ok()?;
@@ -235,7 +234,7 @@ fn revision() -> Option<String> {
     Some(format!("{}{sign}", commit.trim()))
 }
 
-/// Moves an archive to where it was asked for, under its own name only once it is whole.
+/// Moves an archive to its destination; it gets its final name only when it is complete.
 fn give_out(archive: &Path, output: &Path) -> Result<PathBuf> {
     let name = archive.file_name().unwrap_or_default();
     let path = output.join(name);
@@ -270,7 +269,7 @@ fn summary(made: &Made, archive: &Path) -> Result<String> {
     ))
 }
 
-/// What to do with them.
+/// Prints the next steps.
 fn next(order: &Order, output: &Path) -> String {
     let repository = order.repository.as_deref().unwrap_or("REGISTRY/PATH");
     let mut text =
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_next_names_no_registry_that_nobody_named() {
+    fn next_steps_name_only_a_registry_that_was_given() {
         let text = next(&order(None, VERSION), Path::new("/out"));
         let line = format!(
             "skopeo copy oci-archive:/out/portolan-agent.tar \

@@ -1,9 +1,9 @@
 //! Names of images. Pure.
 
-/// A tag, as registries take it.
+/// Validates a tag of a registry.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with it.
 pub fn tag(text: &str) -> Result<String, String> {
     const LONGEST: usize = 128;
     let inside = |sign: char| sign.is_ascii_alphanumeric() || "._-".contains(sign);
@@ -17,17 +17,17 @@ pub fn tag(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The place of images in a registry, as the chart's `image.repository` is: `REGISTRY/PATH`.
+/// Validates a repository as in the chart's `image.repository`: `REGISTRY/PATH`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem with it.
 pub fn repository(text: &str) -> Result<String, String> {
     let text = text.trim_end_matches('/');
     if text.contains("://") {
         return Err("a repository has no scheme: REGISTRY/PATH".to_owned());
     }
     let (registry, path) = text.split_once('/').unwrap_or((text, ""));
-    // Runtimes take a first part without such a sign for a path in a registry of their own choice.
+    // Without such a character, runtimes take the first part for a path in their default registry.
     if !(registry.contains(['.', ':']) || registry == "localhost") {
         return Err(format!(
             "`{registry}` names no registry, and there is no default one: REGISTRY/PATH, like \
@@ -53,7 +53,7 @@ fn alphanumeric(sign: char) -> bool {
     sign.is_ascii_alphanumeric()
 }
 
-/// An image's name in full.
+/// The full name of an image.
 pub(super) fn reference(repository: Option<&str>, name: &str, tag: &str) -> String {
     match repository {
         Some(repository) => format!("{repository}/{name}:{tag}"),

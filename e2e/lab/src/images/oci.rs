@@ -1,6 +1,6 @@
-//! What is in an archive of an image, read back without whoever wrote it.
+//! Reads the contents of an image archive, independently of its writer.
 //!
-//! Touches: `tar`, a folder that it is told.
+//! Touches: `tar`, the given folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,47 +11,47 @@ use serde_json::Value;
 
 use crate::process;
 
-/// Links that are followed for one path; more go round in circles.
+/// Maximum number of symlinks followed for one path; more form a cycle.
 const LINKS: usize = 16;
 
-/// What is at a place.
+/// An entry at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A folder.
     Folder,
-    /// A file, and whether it can be started.
+    /// A file, and whether it is executable.
     File(bool),
-    /// A link to this.
+    /// A symlink to this target.
     Link(String),
 }
 
-/// Everything in an image, by its place.
+/// All entries of an image, by path.
 pub(super) type Places = BTreeMap<String, Kind>;
 
 /// An image.
 #[derive(Debug)]
 pub(super) struct Image {
-    /// Of its manifest: what it is called by whoever wants exactly this one.
+    /// Digest of its manifest.
     pub(super) digest: String,
     /// Its name and tag.
     pub(super) reference: String,
-    /// What the manifest says of it.
+    /// Annotations of the manifest.
     pub(super) annotations: Value,
-    /// What a runtime reads: who runs what, and labels.
+    /// Its configuration: user, entrypoint, and labels.
     pub(super) config: Value,
-    /// What it holds.
+    /// Its contents.
     pub(super) places: Places,
-    /// Places whose owner is not root, or that tell a time.
+    /// Paths with an owner other than root, or with a time.
     pub(super) odd: Vec<String>,
-    /// Of what it holds, bytes.
+    /// Size of its contents, bytes.
     pub(super) size: u64,
 }
 
 impl Image {
-    /// Reads an archive, by way of an empty folder.
+    /// Reads an archive by unpacking it into an empty folder.
     ///
     /// # Errors
-    /// It is no archive of one image for one kind of machine.
+    /// It is not an archive of one image for one platform.
     pub(super) fn read(archive: &Path, folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         let mut unpack = process::program("tar")?;
@@ -97,7 +97,7 @@ impl Image {
         Ok(())
     }
 
-    /// How many files and links it holds.
+    /// The number of files and symlinks.
     pub(super) fn files(&self) -> usize {
         let kinds = self.places.values();
         kinds.filter(|kind| **kind != Kind::Folder).count()
@@ -141,8 +141,8 @@ impl Listed {
     }
 }
 
-/// What a path leads to, links followed as a program in the image would. The image's root is a folder
-/// whether or not it is listed.
+/// The target of a path, with symlinks resolved as in the image. The image's root is a folder whether or not it is
+/// listed.
 pub(super) fn look(places: &Places, path: &str) -> Option<(String, Kind)> {
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
     let (mut here, mut kind, mut followed) = (String::new(), Kind::Folder, 0);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_and_times_of_whoever_built_are_noticed() {
+    fn owners_and_times_of_the_build_are_noticed() {
         let mut image = Image {
             digest: String::new(),
             reference: String::new(),

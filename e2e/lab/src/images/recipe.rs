@@ -1,22 +1,21 @@
-//! What goes into each image, and what is said of it. Pure.
+//! The contents and the metadata of each image. Pure.
 
-/// One image. Its name is also that of the program that it starts, and of that program's package.
+/// One image. Its name is also that of its program and of the program's package.
 #[derive(Debug)]
 pub(super) struct Recipe {
-    /// As the chart asks for it, behind the repository.
+    /// The last part of the chart's repository.
     pub(super) name: &'static str,
-    /// For people who find it in a registry.
+    /// Title for registries.
     pub(super) title: &'static str,
-    /// The same, in a sentence.
+    /// Description, one sentence.
     pub(super) description: &'static str,
-    /// Of everything in it, as SPDX has it; the texts are beside the programs.
+    /// SPDX expression of all contents; the texts are beside the programs.
     pub(super) licences: &'static str,
-    /// Who its programs run as unless the cluster says otherwise; numbers, so that a kubelet can see
-    /// that it is not root.
+    /// The default user, numeric, so that a kubelet can verify that it is not root.
     pub(super) user: &'static str,
-    /// Debian packages of which it has what [`wants`] names.
+    /// Debian packages of which the files accepted by [`wants`] are included.
     pub(super) packages: &'static [&'static str],
-    /// Empty folders over which the chart mounts something.
+    /// Empty folders for the chart's mounts.
     pub(super) mounts: &'static [&'static str],
 }
 
@@ -38,11 +37,11 @@ pub(super) const IMAGES: &[Recipe] = &[
     Recipe {
         name: "portolan-agent",
         title: "Portolan node agent",
-        description: "Programs IPVS, sets, rules and routes of a Kubernetes node as its plan says.",
+        description: "Programs IPVS, sets, rules and routes of a Kubernetes node from its plan.",
         licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND Unicode-3.0 AND \
                    GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND \
                    GPL-3.0-or-later WITH GCC-exception-3.1",
-        // Capabilities that a container is given are those of root in it.
+        // A container's capabilities are those of root in it.
         user: "0:0",
         packages: &["iptables", "kmod", "netbase", "nftables"],
         mounts: &[
@@ -55,10 +54,10 @@ pub(super) const IMAGES: &[Recipe] = &[
     },
 ];
 
-/// Where programs are looked for.
+/// PATH.
 pub(super) const PATH: &str = "/usr/sbin:/usr/bin";
 
-/// Folders of every image: what any runtime mounts something over, and where data may be.
+/// Folders of every image: mount points of runtimes, and folders for data.
 pub(super) const FOLDERS: &[&str] = &[
     "/dev",
     "/proc",
@@ -70,11 +69,10 @@ pub(super) const FOLDERS: &[&str] = &[
     "/var",
 ];
 
-/// Links of every image, beside the merged tree.
+/// Symlinks of every image, besides the merged tree.
 pub(super) const LINKS: &[(&str, &str)] = &[("/var/run", "../run")];
 
-/// Links of Debian's alternatives, which no package lists, by the package that they belong to: the
-/// newer variant is its default.
+/// Symlinks of Debian's alternatives, which no package lists, by package: the newer variant is the default.
 pub(super) const ALTERNATIVES: &[(&str, &str, &str)] = &[
     ("iptables", "/usr/sbin/iptables", "xtables-nft-multi"),
     ("iptables", "/usr/sbin/iptables-save", "xtables-nft-multi"),
@@ -100,15 +98,15 @@ pub(super) const TEXTS: &[(&str, &str)] = &[
          portolan:x:65532:65532:portolan:/:/usr/sbin/nologin\n",
     ),
     ("/etc/group", "root:x:0:\nportolan:x:65532:\n"),
-    // Entries that a pod is given for its hosts file go before DNS.
+    // Entries of a pod's hosts file precede DNS.
     (
         "/etc/nsswitch.conf",
         "passwd: files\ngroup: files\nhosts: files dns\nprotocols: files\n",
     ),
 ];
 
-/// Whether a file of a package is taken: the programs that the agent starts and what those read. Not
-/// what else the packages have, which would only be more to keep safe.
+/// Whether a file of a package is included: the programs that the agent starts and the files they read. Other files
+/// would only enlarge the attack surface.
 pub(super) fn wants(place: &str) -> bool {
     const FILES: &[&str] = &[
         "/etc/protocols",
@@ -132,7 +130,7 @@ pub(super) fn wants(place: &str) -> bool {
         || (folder.ends_with("/xtables") && EXTENSIONS.iter().any(begins))
 }
 
-/// What is said of an image, in its configuration and in its manifest.
+/// The labels and annotations of an image.
 pub(super) fn labels<'a>(
     recipe: &Recipe,
     version: &str,
@@ -205,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Names in the files that may call the agent's only file that starts programs.
+    /// Names in the files that may use the agent's only module that starts programs.
     #[test]
     fn whatever_program_the_agent_names_is_wanted() {
         let mut named = Vec::new();

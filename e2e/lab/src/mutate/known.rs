@@ -1,4 +1,4 @@
-//! Which files and rows the last runs saw, so that a short run breaks only what has changed: a list in the lab's cache.
+//! A list in the lab's cache of the files and rows of the last runs, so that a short run applies only changed ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,14 +10,14 @@ use anyhow::{Context, Result};
 use super::scratch::Scratch;
 use super::table::Row;
 
-/// Keys of rows, and of files as they were when their rows were seen to be killed.
+/// Keys of killed rows, and of their files at that time.
 pub(super) struct Known {
     path: PathBuf,
     keys: BTreeSet<String>,
 }
 
 impl Known {
-    /// The list in a folder; an empty one if there is none.
+    /// The list in a folder; empty if there is none.
     pub(super) fn read(folder: &Path) -> Self {
         let path = folder.join("known");
         let text = fs::read_to_string(&path).unwrap_or_default();
@@ -27,14 +27,14 @@ impl Known {
         }
     }
 
-    /// Whether neither the row nor its file has changed. On a machine that knows nothing, nothing has.
+    /// Whether neither the row nor its file has changed. With an empty list, nothing has.
     pub(super) fn is_as_before(&self, row: &Row, scratch: &Scratch) -> bool {
         let keys = keys(row, scratch);
         self.keys.is_empty()
             || keys.is_ok_and(|keys| keys.iter().all(|key| self.keys.contains(key)))
     }
 
-    /// Takes these rows, of which none survived, for what is known from now on.
+    /// Stores these rows, of which none survived.
     ///
     /// # Errors
     /// The cache cannot be written.
@@ -51,7 +51,7 @@ impl Known {
     }
 }
 
-/// Of the row, and of its file.
+/// The keys of the row and of its file.
 fn keys(row: &Row, scratch: &Scratch) -> Result<[String; 2]> {
     let file = scratch.read(&row.path())?;
     let hash = |kind: &str, parts: [&str; 3]| {

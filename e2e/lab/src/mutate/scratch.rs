@@ -1,7 +1,7 @@
 //! A copy of the clone's sources in the lab's cache, with its own target folder.
 //!
-//! Invariant: files that are as they were keep their times, so that only what differs is compiled.
-//! One run at a time has it.
+//! Invariant: unchanged files keep their times, so that only differences are compiled. Only one run at a time uses
+//! it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes it equal to the clone: what git tracks, and new files that it does not ignore.
+    /// Makes it equal to the clone: files tracked by git, and new files that are not ignored.
     ///
     /// # Errors
-    /// The folder is no clone of git, or the cache cannot be written.
+    /// The folder is not a git clone, or the cache cannot be written.
     pub(super) fn prepare(root: &Path) -> Result<Self> {
         let folder = cache::folder("mutations")?;
         let waiting = "another run of `cargo lab mutate` has the copy; waiting for it";
@@ -32,7 +32,7 @@ impl Scratch {
             target: folder.join("target"),
             _lock: file,
         };
-        // A run that was cut off may have left half an increment behind.
+        // An interrupted run may have left incomplete incremental data.
         let increments = scratch.target.join("debug/incremental");
         if increments.exists() {
             fs::remove_dir_all(&increments)
@@ -47,7 +47,7 @@ impl Scratch {
         self.clone.parent().unwrap_or(&self.clone)
     }
 
-    /// The folder that stands for the clone.
+    /// The workspace's folder in the copy.
     pub(super) fn clone_folder(&self) -> &Path {
         &self.clone
     }
@@ -60,7 +60,7 @@ impl Scratch {
     /// A file of the copy.
     ///
     /// # Errors
-    /// It is not there, or no text.
+    /// It does not exist, or is not text.
     pub(super) fn read(&self, path: &Path) -> Result<String> {
         fs::read_to_string(self.clone.join(path))
             .with_context(|| format!("reading {}", path.display()))

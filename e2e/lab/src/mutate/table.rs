@@ -1,4 +1,4 @@
-//! The table of mutations: what is broken where, and which test must fail. Touches nothing.
+//! The table of mutations, with the test that must fail for each. Touches nothing.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -8,26 +8,26 @@ use serde::Deserialize;
 
 use super::FOLDER;
 
-/// One way to break the planner.
+/// One mutation of the planner.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
-    /// What is broken, in a sentence.
+    /// Description in a sentence.
     pub(super) name: String,
-    /// The file, below the sources of the planner.
+    /// The file, relative to the planner's sources.
     pub(super) file: PathBuf,
-    /// A text that is in the file exactly once …
+    /// A text that occurs exactly once in the file …
     pub(super) find: String,
-    /// … and what takes its place.
+    /// … and its replacement.
     pub(super) replace: String,
     /// The test that must fail, as libtest prints its name.
     pub(super) fails: String,
 }
 
-/// The rows of a table, checked as far as that goes without the planner.
+/// Parses the rows of a table, with all checks that do not need the planner.
 ///
 /// # Errors
-/// It is no such table, a field is empty or without effect, or a name is there twice.
+/// It is not such a table, a field is empty or without effect, or a name occurs twice.
 pub(super) fn parse(text: &str) -> Result<Vec<Row>> {
     let rows: Vec<Row> = serde_saphyr::from_str(text)?;
     let mut names = BTreeSet::new();
@@ -49,10 +49,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Those whose name contains `only`, whatever its case; all of them without it.
+/// The rows whose name contains `only`, case-insensitive; all rows without it.
 ///
 /// # Errors
-/// There is none.
+/// No row matches.
 pub(super) fn choose(mut rows: Vec<Row>, only: Option<&str>) -> Result<Vec<Row>> {
     let part = only.unwrap_or_default().to_lowercase();
     let count = rows.len();
@@ -72,18 +72,18 @@ impl Row {
     /// The broken file.
     ///
     /// # Errors
-    /// `find` is not there exactly once.
+    /// `find` does not occur exactly once.
     pub(super) fn apply(&self, text: &str) -> Result<String> {
         let path = self.path();
         let missing = || {
             format!(
-                "{} has no {:?}; say what the code says now",
+                "{} has no {:?}; update it to the current code",
                 path.display(),
                 self.find
             )
         };
         let at = text.find(&self.find).with_context(missing)?;
-        // From the next letter on, so that places that overlap count as two.
+        // Continue at the next character, so that overlapping matches count as two.
         let next = at + self.find.chars().next().map_or(0, char::len_utf8);
         ensure!(
             !text[next..].contains(&self.find),
@@ -158,7 +158,7 @@ mod tests {
         assert!(error.contains("zone"), "{error}");
     }
 
-    /// What a row finds moves with the code; this says so without compiling anything.
+    /// The texts of rows change with the code; this finds outdated ones without compiling.
     #[test]
     fn every_row_fits_the_planner_as_it_is() {
         let text = std::fs::read_to_string(nested::root().join(super::super::TABLE)).unwrap();

@@ -1,4 +1,4 @@
-//! The chart and the images of an earlier revision of this project, made by the lab of that revision.
+//! The chart and the images of an earlier revision of this project, built by the lab of that revision.
 //!
 //! Touches: the cache, `git`, `cargo`. Invariant: a folder under its final name is complete.
 
@@ -13,7 +13,7 @@ use crate::{cache, nested, process};
 
 /// The tag of its images.
 pub(super) const TAG: &str = "earlier";
-/// Names the revision that is taken unless another is asked for.
+/// The file with the default revision.
 const USUAL: &str = "e2e/real/earlier";
 
 /// An earlier revision.
@@ -34,10 +34,10 @@ impl Earlier {
     }
 }
 
-/// What `name` names in git, built once.
+/// The revision `name`, built once.
 ///
 /// # Errors
-/// git knows no such revision, or its build failed.
+/// git does not know the revision, or its build failed.
 pub(super) fn prepare(name: Option<&str>) -> Result<Earlier> {
     let root = nested::root();
     let usual = fs::read_to_string(root.join(USUAL)).with_context(|| format!("reading {USUAL}"))?;
@@ -72,7 +72,7 @@ pub(super) fn prepare(name: Option<&str>) -> Result<Earlier> {
 
 fn git(folder: &Path, words: &[&str]) -> Result<String> {
     let mut command = process::program("git")?;
-    // A repository of its own is in no need of what `cargo verify` says of its copy.
+    // It is a repository of its own and must not use the variables of `cargo verify` for its copy.
     if folder != nested::root() {
         command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
     }

@@ -1,7 +1,7 @@
-//! The images of containers that tests start: agnhost, and what holds a pod's namespaces.
+//! The container images for tests: agnhost and pause.
 //!
-//! Touches: the cache, `cc`, `buildah`. Nothing is fetched from a registry: both are made of sources that the tools
-//! were built from, and of the packages of the node.
+//! Touches: the cache, `cc`, `buildah`. Nothing is downloaded from a registry: both are built from the sources that
+//! the tools were built from, and from the packages of the node.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,14 +16,14 @@ use crate::{process, tools};
 /// Images in archives.
 pub(super) struct Images {
     pub(super) archives: Vec<PathBuf>,
-    /// Names of images, and other names that the tests use for the same.
+    /// Image names, with other names that the tests use for the same image.
     pub(super) tags: Vec<(String, String)>,
 }
 
-/// Makes them, by the names that the tests of this version ask for.
+/// Builds them under the names that the tests of this version use.
 ///
 /// # Errors
-/// A build failed, or the tests name no such image.
+/// A build failed, or the tests use no such image.
 pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Images> {
     let store = Store::make()?;
     let wanted = Names::read(assets)?;
@@ -85,10 +85,10 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
     })
 }
 
-/// What the tests call the images.
+/// The tests' names of the images.
 struct Names {
     agnhost: String,
-    /// Other images that it can stand for.
+    /// Other images that it can replace.
     same: Vec<String>,
     pause: String,
 }
@@ -112,7 +112,7 @@ impl Names {
         let (Some(first), Some(pause)) = (agnhost.pop(), pause) else {
             bail!("`e2e.test --list-images` names no agnhost or no pause image");
         };
-        // Tests start programs of Debian in these two, and ours has them all.
+        // Tests start Debian programs in these two, and this image contains them all.
         agnhost.extend(
             ["/distroless-iptables:", "/e2e-test-images/busybox:"]
                 .into_iter()

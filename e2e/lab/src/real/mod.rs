@@ -1,6 +1,6 @@
 //! `cargo lab real`: a cluster of emulated machines with real kubelets, and Kubernetes' own tests on it.
 //!
-//! This part makes what the machines boot from; `portolan-scenarios real` runs them.
+//! This module builds what the machines boot from; `portolan-scenarios real` runs them.
 
 mod earlier;
 mod images;
@@ -17,7 +17,7 @@ use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::{packages, process, progress, scenarios, tools};
 
 /// Prepares what `portolan-scenarios real` needs, runs it with these arguments and returns its exit status. With
-/// `prepare` alone that is all.
+/// `prepare` it only prepares.
 ///
 /// # Errors
 /// The machine cannot be prepared, or a build failed.

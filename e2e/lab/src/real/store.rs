@@ -1,6 +1,6 @@
-//! The disk with a container runtime's images, unpacked: a node would need minutes to do that itself.
+//! The disk with a container runtime's unpacked images, since unpacking on a node would take minutes.
 //!
-//! Touches: the cache folder, and a containerd of its own that runs for as long as it imports.
+//! Touches: the cache folder, and a private containerd during the import.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,18 +20,18 @@ use crate::nested::{Profile, Programs};
 use crate::progress::Step;
 use crate::{cache, nested, process};
 
-/// Where the images of Portolan are said to be; there is no such registry.
+/// Repository of Portolan's images; no such registry exists.
 pub(super) const REPOSITORY: &str = "lab.example/portolan";
 /// Its images and programs.
 pub(super) const PORTOLAN: [&str; 2] = ["portolan-controller", "portolan-agent"];
-/// The same images once more, for whoever brings another one to nodes.
+/// A second tag of the same images, for tests that change the image.
 const OTHER_TAG: &str = "another";
-/// Room on it; the file is sparse.
+/// Capacity of the disk; the file is sparse.
 const SIZE: &str = "6G";
-/// Older ones that stay.
+/// Number of older disks kept.
 const KEPT: usize = 3;
 const IN_USE: Duration = Duration::from_secs(3600);
-/// Until it answers; seen: 1 s.
+/// Timeout until it answers; measured: 1 s.
 const START: Duration = Duration::from_secs(60);
 const RECIPE: &[&str] = &[include_str!("store.rs"), include_str!("images.rs")];
 
@@ -131,7 +131,7 @@ fn build(
     Ok(archives.len())
 }
 
-/// A containerd that only keeps images.
+/// A containerd that only stores images.
 struct Runtime<'a> {
     child: Child,
     assets: &'a Path,
@@ -206,7 +206,7 @@ impl<'a> Runtime<'a> {
         process::output(&mut command)
     }
 
-    /// Ends it so that all it keeps is on the disk.
+    /// Stops it gracefully, so that all its data is on the disk.
     fn end(mut self) -> Result<()> {
         let mut kill = process::program("kill")?;
         process::output(kill.args(["-TERM", &self.child.id().to_string()]))?;
@@ -219,7 +219,7 @@ impl<'a> Runtime<'a> {
 
 impl Drop for Runtime<'_> {
     fn drop(&mut self) {
-        // Both fail only when it has ended already, which is what is wanted.
+        // Both fail only if it has ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

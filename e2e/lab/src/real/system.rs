@@ -1,4 +1,4 @@
-//! The disk, kernel and first file system of a node: Debian with a container runtime and a kubelet.
+//! The disk, kernel and initial file system of a node: Debian with a container runtime and a kubelet.
 //!
 //! Touches: the cache folder, `debootstrap`, `dpkg`, `mkfs.ext4`. Invariant: a folder under its final name is
 //! complete.
@@ -21,7 +21,7 @@ use crate::{cache, process};
 
 const INIT: &str = include_str!("initrd.sh");
 const NODE: &str = include_str!("node.sh");
-/// Everything that decides what is on the disk, but for packages and tools.
+/// Everything that determines the contents of the disk, except packages and tools.
 const RECIPE: &[&str] = &[
     INIT,
     NODE,
@@ -29,7 +29,7 @@ const RECIPE: &[&str] = &[
     include_str!("../guest/kernel.rs"),
 ];
 
-/// What a node and the containers of tests need beside the smallest Debian.
+/// Packages for a node and for the containers of tests, besides the minimal Debian.
 const PACKAGES: &[&str] = &[
     "bind9-dnsutils",
     "busybox-static",
@@ -51,7 +51,7 @@ const PACKAGES: &[&str] = &[
     "tcpdump",
     "wget",
 ];
-/// Programs on it that are built from `e2e/tools`: they are static.
+/// Static programs on it, built from `e2e/tools`.
 const PROGRAMS: &[&str] = &[
     "containerd",
     "containerd-shim-runc-v2",
@@ -60,7 +60,7 @@ const PROGRAMS: &[&str] = &[
     "kube-proxy",
     "kubelet",
 ];
-/// Without these there is no disk to read others from, in the order in which they need each other.
+/// Modules needed to access the disk, in the order of their dependencies.
 const FIRST_MODULES: &[&str] = &[
     "virtio_ring",
     "virtio",
@@ -69,14 +69,14 @@ const FIRST_MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_blk",
 ];
-/// Room on it; the file is sparse.
+/// Capacity of the disk; the file is sparse.
 const SIZE: &str = "6G";
-/// Older ones that stay.
+/// Number of older systems kept.
 const KEPT: usize = 3;
-/// A younger one may be in use this moment.
+/// A younger system may be in use right now.
 const IN_USE: Duration = Duration::from_secs(3600);
 
-/// What a node boots from.
+/// The files that a node boots from.
 #[derive(Debug)]
 pub(super) struct System {
     folder: PathBuf,
@@ -95,7 +95,7 @@ impl System {
         self.folder.join("system.img")
     }
 
-    /// The files of the disk.
+    /// The contents of the disk.
     pub(super) fn root(&self) -> PathBuf {
         self.folder.join("root")
     }
@@ -117,7 +117,7 @@ pub(super) fn prepare(versions: &Versions, assets: &Path) -> Result<System> {
     let built = build(&system, assets, &step)
         .and_then(|summary| Ok((fs::rename(&system.folder, &folder)?, summary).1));
     if built.is_err() {
-        // The error says more than a failed clean-up would.
+        // The first error is more useful than one of the clean-up.
         drop(fs::remove_dir_all(&system.folder));
     }
     step.done(&built?);
@@ -186,10 +186,10 @@ fn furnish(root: &Path, kernel: &Kernel, assets: &Path) -> Result<()> {
     let node = root.join("usr/local/sbin/lab-node");
     fs::write(&node, NODE).with_context(|| format!("writing {}", node.display()))?;
     fs::set_permissions(&node, fs::Permissions::from_mode(0o755))?;
-    // Where container runtimes look for them; Debian keeps them elsewhere.
+    // Container runtimes look for them here; Debian has another folder.
     fs::create_dir_all(root.join("opt/cni"))?;
     symlink("/usr/lib/cni", root.join("opt/cni/bin")).context("linking the network plugins")?;
-    // Downloads that are in no need of being on every node.
+    // Downloads that nodes do not need.
     drop(fs::remove_dir_all(root.join("var/cache/apt")));
     drop(fs::remove_dir_all(root.join("var/lib/apt/lists")));
     Ok(())
@@ -207,7 +207,7 @@ fn write_initrd(path: &Path, kernel: &Kernel) -> Result<()> {
     archive.text("/init", 0o755, INIT)?;
     let mut order = String::new();
     for name in FIRST_MODULES {
-        // A kernel may have some of them built in.
+        // Some may be built into the kernel.
         if let Some(module) = kernel.module(name)? {
             add_file(
                 &mut archive,
@@ -222,10 +222,10 @@ fn write_initrd(path: &Path, kernel: &Kernel) -> Result<()> {
     Ok(())
 }
 
-/// A file system with the files of a folder, in a sparse file.
+/// A file system with the contents of a folder, in a sparse file.
 ///
 /// # Errors
-/// There is no room, or `mkfs.ext4` failed.
+/// There is no space, or `mkfs.ext4` failed.
 pub(super) fn make_disk(folder: &Path, disk: &Path, size: &str) -> Result<()> {
     let mut command = process::program("mkfs.ext4")?;
     command

@@ -1,15 +1,15 @@
-//! Scenarios that run by themselves, because they need what no other has.
+//! Scenarios that run separately because of special requirements.
 
 use anyhow::{Result, bail};
 
 use super::RUN;
 
-/// What a scenario needs that no other has; so it runs by itself.
+/// A special requirement of a scenario, which therefore runs separately.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Apart {
-    /// A kernel that is started with this.
+    /// A kernel with this boot option.
     Kernel(&'static str),
-    /// A real API server beside the kernel.
+    /// A real API server besides the kernel.
     ApiServer,
 }
 
@@ -18,12 +18,12 @@ const APART: [(&str, Apart); 2] = [
     ("bootstrap", Apart::ApiServer),
 ];
 
-/// Whether a scenario needs something of that kind.
+/// Whether a scenario has a special requirement of this kind.
 pub(super) fn runs_alone(scenario: &str) -> bool {
     APART.iter().any(|(name, _)| *name == scenario)
 }
 
-/// What these scenarios need that others have not.
+/// The special requirements of these scenarios.
 pub(super) fn apart(words: &[&str]) -> Result<Option<Apart>> {
     let [RUN, names @ ..] = words else {
         return Ok(None);
@@ -42,7 +42,7 @@ pub(super) fn apart(words: &[&str]) -> Result<Option<Apart>> {
     Ok(found.map(|(_, needs)| *needs))
 }
 
-/// The words that are no option and no value of one.
+/// The words that are neither options nor their values.
 fn without_values<'a>(words: &'a [&'a str]) -> impl Iterator<Item = &'a str> {
     let mut is_value = false;
     words.iter().copied().filter(move |word| {

@@ -1,5 +1,5 @@
-//! Holds `e2e/semantics.yaml` true: every row of the behaviour table is there once, in order, and is
-//! either proved by tests that ran and passed, or says what is missing.
+//! Checks `e2e/semantics.yaml`: every row of the behaviour table exists once, in order, and is either proved by tests
+//! that ran and passed, or states what is missing.
 
 mod rows;
 
@@ -9,27 +9,27 @@ use crate::seen::Seen;
 use crate::tiers::{TIERS, Tier};
 use rows::Row;
 
-/// Where the rows are, from the workspace's folder.
+/// The file of the rows, relative to the workspace.
 pub const FILE: &str = "e2e/semantics.yaml";
-/// How many rows the table has.
+/// Number of rows in the table.
 const ROWS: u32 = 241;
 
-/// What is wrong, where, and what to do.
+/// Problems, each with its place and remedy.
 pub type Complaint = String;
 
-/// What ran, by the name of its tier. A tier that was not asked for has no entry.
+/// The results by tier. Tiers that were not selected have no entry.
 pub type Ran = BTreeMap<&'static str, Seen>;
 
-/// What came of it.
+/// The verdict.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Nothing if all is well.
+    /// The complaints; empty if all is well.
     pub complaints: Vec<Complaint>,
-    /// All of it in one line.
+    /// A summary in one line.
     pub summary: String,
 }
 
-/// Judges the text of the file by what ran.
+/// Checks the text of the file against the results.
 #[must_use]
 pub fn judge(text: &str, ran: &Ran, long: bool) -> Verdict {
     let (rows, mut complaints) = match rows::read(text) {
@@ -50,7 +50,7 @@ pub fn judge(text: &str, ran: &Ran, long: bool) -> Verdict {
     }
 }
 
-/// Every row once, one after the other.
+/// Checks that every row exists once, in order.
 fn order(rows: &[Row]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut numbers = BTreeSet::new();
@@ -75,7 +75,7 @@ fn order(rows: &[Row]) -> Vec<Complaint> {
     complaints
 }
 
-/// What a row needs, whatever ran.
+/// Checks a row independently of results.
 fn form(row: &Row) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
@@ -94,7 +94,8 @@ fn form(row: &Row) -> Vec<Complaint> {
         (Some(names), None) if names.is_empty() => complaints
             .push("`proof` is empty; name a test that shows it, or write `later`".to_owned()),
         (None, Some(_)) if empty(&row.later) => {
-            complaints.push("`later` is empty; say in one sentence what is missing".to_owned());
+            complaints
+                .push("`later` is empty; describe in one sentence what is missing".to_owned());
         }
         _ => {}
     }
@@ -107,7 +108,7 @@ fn form(row: &Row) -> Vec<Complaint> {
     complaints
 }
 
-/// Whether its tests ran and passed.
+/// Checks that its tests ran and passed.
 fn proofs(row: &Row, ran: &Ran, long: bool) -> Vec<Complaint> {
     let of_long_run = row.long.iter().flatten().filter(|_| long);
     let names = row.proof.iter().flatten().chain(of_long_run);
@@ -128,7 +129,7 @@ fn proof(name: &str, ran: &Ran) -> Option<Complaint> {
     };
     let seen = ran.get(tier.name)?;
     if seen.has_failed(test) {
-        Some(format!("`{name}` failed; put right what it shows"))
+        Some(format!("`{name}` failed; fix the cause"))
     } else if seen.passed.contains(test) {
         None
     } else {
@@ -149,7 +150,7 @@ fn split(name: &str) -> Option<(&'static Tier, &str)> {
     (tier.has_tests() && !test.is_empty()).then_some((tier, test))
 }
 
-/// A test that ran and ends with the same word: the usual reason is that it was moved.
+/// A test that ran and ends with the same word: usually it was moved.
 fn nearest<'a>(test: &str, seen: &'a Seen) -> Option<&'a str> {
     let last = |name: &str| name.rsplit("::").next().map(str::to_owned);
     let mut found = seen.passed.iter().filter(|name| last(name) == last(test));

@@ -1,4 +1,4 @@
-//! Rows of `e2e/semantics.yaml`, as they stand there. Touches nothing.
+//! The rows of `e2e/semantics.yaml`. Touches nothing.
 
 use anyhow::Result;
 use serde::Deserialize;
@@ -10,20 +10,20 @@ pub(super) struct Row {
     /// Its number.
     #[serde(rename = "row")]
     pub(super) number: u32,
-    /// What Portolan does.
+    /// The behaviour of Portolan.
     pub(super) says: Option<String>,
-    /// Names of the tests that show it.
+    /// Names of the tests that prove it.
     pub(super) proof: Option<Vec<String>>,
-    /// Names of those that only `cargo verify --long` runs.
+    /// Names of further tests, which only `cargo verify --long` runs.
     pub(super) long: Option<Vec<String>>,
-    /// Why there is none.
+    /// Why there is no test.
     pub(super) later: Option<String>,
 }
 
 /// All rows.
 ///
 /// # Errors
-/// It is no list of rows; the message names the line.
+/// It is not a list of rows; the message has the line.
 pub(super) fn read(text: &str) -> Result<Vec<Row>> {
     Ok(serde_saphyr::from_str(text)?)
 }

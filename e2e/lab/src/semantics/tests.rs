@@ -1,16 +1,16 @@
-//! Every way in which the file can be wrong is told, with the row and what to do.
+//! Every error in the file is reported, with the row and the remedy.
 
 use std::fmt::Write as _;
 
 use super::*;
 use crate::nested;
 
-/// A row that is right.
+/// A correct row.
 fn good(number: u32) -> String {
     format!("- row: {number}\n  says: It does.\n  later: It does not yet.\n")
 }
 
-/// All rows, with another text in the place of row 7.
+/// All rows, with another text in place of row 7.
 fn file(seventh: &str) -> String {
     let mut text = String::from("# Head.\n");
     for number in 1..=ROWS {
@@ -50,7 +50,7 @@ fn complaint(text: &str, ran: &Ran) -> String {
 }
 
 #[test]
-fn a_file_that_is_right_is_told_in_one_line() {
+fn a_correct_file_is_reported_in_one_line() {
     let two = "- row: 7\n  says: It does.\n  proof:\n  - pure/a::b::c\n  - pure/a::b::d\n";
     let verdict = judge(&file(two), &ran(&["a::b::c", "a::b::d"], &[]), false);
     assert_eq!(verdict.complaints, [] as [&str; 0]);
@@ -202,7 +202,7 @@ fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
     );
     let wrong = complaint(&text, &some(&["guest"]));
     assert!(wrong.contains("`guest/packet-path` did not run"), "{wrong}");
-    // The form counts whatever ran.
+    // The format is checked regardless of results.
     assert_eq!(judge("[]", &Ran::default(), false).complaints.len(), 241);
 }
 

@@ -1,5 +1,5 @@
-//! The list of all tiers and units. Kept apart from their types: a unit's key holds its own entry, so that a new
-//! entry does not run all the others again.
+//! The list of all tiers and units. Separate from their types: a unit's key contains its own entry, so that a new
+//! entry does not rerun all others.
 
 use super::{Scenario, Targets, Tier, Work};
 use crate::tools::Release;
@@ -16,7 +16,7 @@ const fn cluster(name: &'static str, seconds: u16) -> Work {
     Work::Cluster(scenario(name, seconds))
 }
 
-/// Scenarios with a long form, and what that has which the short one has not. Each looks at `--long`.
+/// Scenarios with a long form, and its difference. Each evaluates `--long`.
 pub const LONG: &[(&str, &str)] = &[
     (
         "churn",
@@ -31,7 +31,7 @@ pub const LONG: &[(&str, &str)] = &[
     ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
 ];
 
-/// Tests that read documents, and the tests that documents name.
+/// Tests that read documents, and tests named in documents.
 pub const DOCUMENTS: Targets = Targets::Named(&["documents", "invariants"]);
 
 /// All of them.
@@ -56,7 +56,7 @@ pub const TIERS: &[Tier] = &[
                     "warnings",
                 ],
             ),
-            // Cargo does not count them among all targets, because a plain `cargo test` does not run them.
+            // Not among cargo's default targets, because a plain `cargo test` does not run them.
             Work::Check(
                 "clippy-named-tests",
                 &[
@@ -171,7 +171,7 @@ pub const TIERS: &[Tier] = &[
     },
     Tier {
         name: "demo",
-        title: "both demos, as everybody runs them",
+        title: "both demos, as users run them",
         work: &[Work::Demo, Work::ClusterDemo],
     },
 ];

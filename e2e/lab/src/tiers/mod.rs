@@ -1,5 +1,4 @@
-//! The tiers of `cargo verify` and their units. A unit is what has a result of its own: it is run, timed and
-//! remembered by itself.
+//! The tiers of `cargo verify` and their units. A unit has its own result: it is run, timed and stored separately.
 
 mod list;
 
@@ -8,14 +7,14 @@ use clap::ValueEnum as _;
 use crate::tools::Release;
 pub use list::{DOCUMENTS, LONG, TIERS};
 
-/// One thing that `cargo verify` runs.
+/// A task of `cargo verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// `cargo` with these arguments; one check, passed if it exits with 0.
+    /// `cargo` with these arguments: one check, passed if the exit status is 0.
     Check(&'static str, &'static [&'static str]),
     /// Test programs of a package; at least one test must run.
     Tests(&'static str, Targets),
-    /// Examples in the documentation; only these packages have any.
+    /// Examples in the documentation of the packages that have any.
     Examples(&'static [&'static str]),
     /// Test programs, with these arguments, on a kernel with IPVS.
     IpvsTest(&'static str, Targets, &'static [&'static str]),
@@ -27,26 +26,26 @@ pub enum Work {
     Cluster(Scenario),
     /// All scenarios of `portolan-scenarios cluster`, on another release of Kubernetes.
     Kubernetes(Release),
-    /// Mutations of the planner, each killed by the test that it names.
+    /// Mutations of the planner; each must make its named test fail.
     Mutations,
-    /// Both images, with programs as tests have them.
+    /// Both images, with test builds of the programs.
     Images,
-    /// What machines with kubelets boot from, and the programs that run on them.
+    /// The disks of machines with kubelets, and the programs on them.
     RealKit,
-    /// Kubernetes' own tests on machines with kubelets, with this as the service proxy.
+    /// Kubernetes' own tests on machines with kubelets, with this service proxy.
     Real(&'static str),
-    /// Another command of `portolan-scenarios real`: what people do with an installation.
+    /// Another command of `portolan-scenarios real`: an operator's task on an installation.
     RealCommand(&'static str),
     /// The demo, with its closing line.
     Demo,
-    /// The demo of a real API server, with traces and its closing line.
+    /// The demo with a real API server, with traces and its closing line.
     ClusterDemo,
 }
 
-/// Which test programs of a package.
+/// A selection of a package's test programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
-    /// Those in its library and programs, and every integration test that cargo runs by itself.
+    /// Those in its library and programs, and all default integration tests.
     All,
     /// Those in its library and programs.
     Library,
@@ -59,20 +58,20 @@ pub enum Targets {
 pub struct Scenario {
     /// Its name there.
     pub name: &'static str,
-    /// How long it took when this was written, seconds. Long ones are started first.
+    /// Duration when this was written, seconds. Long ones are started first.
     pub seconds: u16,
 }
 
-/// What a unit occupies. Units on different resources run side by side.
+/// The resource that a unit uses. Units on different resources run in parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
-    /// A processor: what compiles or computes.
+    /// A processor: compiling or computing.
     Processor,
     /// A control plane on this machine.
     ControlPlane,
     /// An emulated machine.
     Guest,
-    /// All of this machine: nothing runs beside it.
+    /// The whole machine: no other unit runs at the same time.
     Whole,
 }
 
@@ -85,7 +84,7 @@ impl Resource {
         Self::Whole,
     ];
 
-    /// What must have ended before anything of it starts.
+    /// The resources whose units must end first.
     #[must_use]
     pub fn waits_for(self) -> &'static [Self] {
         match self {
@@ -122,7 +121,7 @@ impl Work {
         }
     }
 
-    /// What a person types to run it alone.
+    /// The command to run it alone.
     #[must_use]
     pub fn command(self) -> String {
         match self {
@@ -155,7 +154,7 @@ impl Work {
         }
     }
 
-    /// What it occupies.
+    /// The resource it uses.
     #[must_use]
     pub fn resource(self) -> Resource {
         match self {
@@ -185,7 +184,7 @@ impl Work {
         }
     }
 
-    /// Whether `cargo verify --long` does more of it than `cargo verify`.
+    /// Whether `cargo verify --long` runs a longer form.
     #[must_use]
     pub fn has_long_form(self) -> bool {
         match self {
@@ -203,19 +202,19 @@ fn name_of(release: Release) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// A group of units that belong together.
+/// A group of related units.
 #[derive(Debug)]
 pub struct Tier {
     /// For `--tier`.
     pub name: &'static str,
     /// For people.
     pub title: &'static str,
-    /// All of it runs, also after a failure.
+    /// Description for people. All units run, also after a failure.
     pub work: &'static [Work],
 }
 
 impl Tier {
-    /// Whether only `cargo verify --long` runs it, or who asks for it.
+    /// Whether it runs only with `cargo verify --long` or if selected.
     #[must_use]
     pub fn is_only_long(&self) -> bool {
         let is_long = |work: &Work| {
@@ -227,7 +226,7 @@ impl Tier {
         self.work.iter().all(is_long)
     }
 
-    /// Whether tests run in it whose names can prove something.
+    /// Whether the names of its tests can prove a behaviour.
     #[must_use]
     pub fn has_tests(&self) -> bool {
         let nameless = |work: &Work| matches!(work, Work::Check(..) | Work::Mutations);

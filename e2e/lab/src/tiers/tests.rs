@@ -1,4 +1,4 @@
-//! Nothing that can be run is forgotten.
+//! The list of tiers is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,7 @@ fn a_test_that_cargo_does_not_run_by_itself_is_run_by_a_tier() {
     assert!(checked >= 3, "only {checked} such tests were found");
 }
 
-/// They are named one by one, so one of them could be forgotten.
+/// They are listed explicitly, so one could be missing.
 #[test]
 fn every_test_of_the_whole_is_run_by_a_tier() {
     let folder = nested::root().join("e2e/tests");

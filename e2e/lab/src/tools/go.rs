@@ -1,7 +1,7 @@
 //! Builds tools with the `go` client from the modules in `e2e/tools`, once, into the cache.
 //!
-//! Touches: `go`, whose own caches stay where it puts them, and one folder of the lab's cache. A
-//! program under its final name is complete; building happens beside it and ends with a rename.
+//! Touches: `go` with its own caches, and one folder of the lab's cache. A program under its final name is complete;
+//! it is built elsewhere and renamed.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,19 +15,19 @@ use super::{Kind, Module, Tool};
 use crate::progress::Step;
 use crate::{cache, nested, process};
 
-/// Changes whenever the way of building does, so that nothing built otherwise is used.
+/// Incremented when the build changes, so that older builds are not used.
 const RECIPE: u32 = 1;
-/// Whose minor version `e2e/tools/*/go.mod` asks for.
+/// The module whose minor version `e2e/tools/*/go.mod` requires.
 const OLDEST_GO: (u32, u32) = (1, 26);
-/// From this version on, a JSON package is the default that breaks the API server's OpenAPI.
+/// The version from which a JSON package is the default that breaks the API server's OpenAPI.
 const WITH_JSON_V2: (u32, u32) = (1, 27);
 
-/// One module at the version that its `go.mod` names.
+/// A module at the version in its `go.mod`.
 pub(super) struct Source {
     module: &'static Module,
     folder: PathBuf,
     pub(super) version: Version,
-    /// Of everything that decides what is built, but for Go itself.
+    /// Hash of everything that determines the build, except Go itself.
     hash: String,
 }
 
@@ -55,7 +55,7 @@ impl Source {
         })?;
         let mut hasher = DefaultHasher::new();
         (RECIPE, &go_mod, &go_sum, std::env::consts::ARCH).hash(&mut hasher);
-        // Some modules have a program of their own.
+        // Some modules have their own main package.
         let program = folder.join("main.go");
         if program.is_file() {
             read("main.go")?.hash(&mut hasher);
@@ -69,12 +69,12 @@ impl Source {
         })
     }
 
-    /// The tools that were built before, or are built now; and the folder that holds them.
+    /// The tools, built unless they exist; and their folder.
     pub(super) fn tools(&self, wanted: &[&'static Tool]) -> Result<PathBuf> {
         let go = Go::find(&self.folder);
         let folder = match &go {
             Ok(go) => self.place(&go.version)?,
-            // What was built while there was a good one serves as well.
+            // Tools built with a suitable version remain usable.
             Err(_) => self.built_before(wanted)?.unwrap_or(self.place("none")?),
         };
         let missing: Vec<&Tool> = wanted
@@ -134,14 +134,14 @@ impl Source {
             .arg(tool.package);
         let built = process::output(&mut command).with_context(|| {
             format!(
-                "building {} in {}; the modules come from where `go env GOPROXY` says, is that \
+                "building {} in {}; modules are downloaded from `go env GOPROXY`, is that \
                  reachable?",
                 tool.name,
                 self.folder.display()
             )
         });
         if let Err(error) = built {
-            // The error says more than a failed clean-up would.
+            // The first error is more useful than one of the clean-up.
             drop(fs::remove_file(&draft));
             return Err(error);
         }
@@ -149,7 +149,7 @@ impl Source {
         fs::rename(&draft, &path).with_context(|| format!("renaming to {}", path.display()))
     }
 
-    /// Where the sources of the module are whose version it has.
+    /// The folder with the sources of the module that determines the version.
     pub(super) fn sources(&self) -> Result<PathBuf> {
         let mut command = process::program("go")?;
         prepare(&mut command, &self.folder);
@@ -168,17 +168,17 @@ impl Source {
         }
     }
 
-    /// Without symbols, and with the version that Kubernetes' programs tell.
+    /// Without symbols, and with the version that Kubernetes' programs report.
     fn linked(&self) -> String {
         let mut flags = "-s -w".to_owned();
         if let Some(package) = self.module.version_package {
             let Version { major, minor, .. } = self.version;
-            let told = [
+            let variables = [
                 ("gitVersion", format!("v{}", self.version)),
                 ("gitMajor", major.to_string()),
                 ("gitMinor", minor.to_string()),
             ];
-            for (variable, value) in told {
+            for (variable, value) in variables {
                 flags += &format!(" -X {package}.{variable}={value}");
             }
         }
@@ -187,7 +187,7 @@ impl Source {
 }
 
 impl Go {
-    /// The one that builds what is in `folder`: a `go` may fetch a newer one by itself.
+    /// The version used in `folder`: `go` may download a newer toolchain by itself.
     fn find(folder: &Path) -> Result<Self> {
         let mut command = process::program("go")?;
         prepare(&mut command, folder);
@@ -206,7 +206,7 @@ impl Go {
     }
 }
 
-/// One sentence for whoever has no Go.
+/// The error if Go is missing.
 fn wanted() -> String {
     let (major, minor) = OLDEST_GO;
     format!(
@@ -220,10 +220,10 @@ fn wanted() -> String {
 fn prepare(command: &mut Command, folder: &Path) {
     command
         .current_dir(folder)
-        // A workspace above this folder, if there is one, is about other modules.
+        // A workspace in a parent folder, if any, is for other modules.
         .env("GOWORK", "off")
         .env("CGO_ENABLED", "0")
-        // The compiler is a Go program that spends a tenth of its time on collecting garbage otherwise.
+        // The compiler is a Go program that would spend a tenth of its time on garbage collection.
         .env("GOGC", "400");
 }
 
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn kubernetes_programs_are_told_their_version_and_etcd_has_its_own() {
+    fn kubernetes_programs_get_their_version_and_etcd_has_its_own() {
         let flags = |folder| {
             let module = MODULES
                 .iter()
@@ -263,8 +263,8 @@ mod tests {
             (source.version.to_string(), source.linked())
         };
         let (version, flags_of_kubernetes) = flags("kubernetes");
-        let told = format!("version.gitVersion=v{version} -X");
-        assert!(flags_of_kubernetes.contains(&told), "{flags_of_kubernetes}");
+        let flag = format!("version.gitVersion=v{version} -X");
+        assert!(flags_of_kubernetes.contains(&flag), "{flags_of_kubernetes}");
         assert_eq!(flags("etcd").1, "-s -w");
     }
 

@@ -1,17 +1,17 @@
-//! Which tools are built, from which modules.
+//! The list of tools and their modules.
 
 use clap::ValueEnum;
 
 /// A Go module in `e2e/tools`.
 #[derive(Debug)]
 pub struct Module {
-    /// Its folder there.
+    /// Its folder in `e2e/tools`.
     pub folder: &'static str,
-    /// For people.
+    /// Its title.
     pub title: &'static str,
-    /// The module whose version is that of its programs.
+    /// The module that determines the version of the programs.
     pub requires: &'static str,
-    /// The package whose variables hold the version that its programs tell, if they are not told.
+    /// The package with version variables, if they must be set by the linker.
     pub version_package: Option<&'static str>,
     /// Its programs.
     pub tools: &'static [Tool],
@@ -24,24 +24,24 @@ pub struct Tool {
     pub name: &'static str,
     /// Its package.
     pub package: &'static str,
-    /// How it is asked for its version.
+    /// Arguments to query its version.
     pub version: &'static [&'static str],
-    /// How long its build takes the first time, for people.
+    /// Duration of its first build, for people.
     pub takes: &'static str,
-    /// What is built.
+    /// The kind of build.
     pub kind: Kind,
 }
 
-/// What is built of a package.
+/// The kind of build of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Its program.
+    /// Its main program.
     Program,
-    /// A program that runs its tests.
+    /// Its test program.
     Tests,
 }
 
-/// Those of a control plane.
+/// The programs of a control plane.
 pub const MODULES: &[Module] = &[
     Module {
         folder: "etcd",
@@ -98,9 +98,9 @@ pub const MODULES: &[Module] = &[
     },
 ];
 
-/// The control plane that everything is tested with.
+/// The default control plane of all tests.
 const KUBERNETES: Module = kubernetes("kubernetes", "Kubernetes");
-/// Others that the chart accepts: the newest that is released, and the oldest.
+/// Other releases that the chart accepts: the newest and the oldest.
 pub(super) const OTHER_KUBERNETES: [(Release, Module); 2] = [
     (
         Release::Newest,
@@ -112,15 +112,15 @@ pub(super) const OTHER_KUBERNETES: [(Release, Module); 2] = [
     ),
 ];
 
-/// Which Kubernetes.
+/// The Kubernetes release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Release {
-    /// That with which everything is tested.
+    /// The default release of all tests.
     #[default]
     Usual,
-    /// The newest that is released.
+    /// The newest release.
     Newest,
-    /// The oldest that the chart accepts.
+    /// The oldest release accepted by the chart.
     Oldest,
 }
 
@@ -165,8 +165,8 @@ const KUBERNETES_TOOLS: &[Tool] = &[
     },
 ];
 
-/// Those of nodes with kubelets, their names, and Kubernetes' own tests. They are always built: nodes need static
-/// programs, and whatever a machine has by these names may be any other build.
+/// The programs of nodes with kubelets, their names, and Kubernetes' own tests. Always built: nodes need static
+/// programs, and a machine's own programs of these names may be any build.
 pub const NODE_MODULES: &[Module] = &[
     Module {
         folder: "nodes",
@@ -246,13 +246,13 @@ pub const NODE_MODULES: &[Module] = &[
     },
 ];
 
-/// Whether this folder of a module has tools that only nodes with kubelets need.
+/// Whether this module folder has tools only for nodes with kubelets.
 #[must_use]
 pub fn are_of_nodes(folder: &str) -> bool {
     NODE_MODULES.iter().any(|module| module.folder == folder)
 }
 
-/// Whether this folder of a module has the control plane of another Kubernetes.
+/// Whether this module folder has the control plane of another Kubernetes release.
 #[must_use]
 pub fn are_of_other_kubernetes(folder: &str) -> bool {
     let mut others = OTHER_KUBERNETES.iter();

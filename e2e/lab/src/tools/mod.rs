@@ -1,9 +1,9 @@
-//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl; kwok, helm and
-//! Jaeger; Prometheus.
+//! The tools of a control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl; kwok, helm
+//! and Jaeger; Prometheus.
 //!
-//! Each is taken from the folder that `KUBEBUILDER_ASSETS` names, else from PATH, in both cases
-//! only if it is of the minor version that `e2e/tools` names, else built from there once. What was
-//! chosen is linked in one folder, which scenarios get as their `KUBEBUILDER_ASSETS`.
+//! Each tool is taken from the folder in `KUBEBUILDER_ASSETS`, else from PATH, in both cases only with the minor
+//! version in `e2e/tools`; else it is built from there once. The chosen tools are linked in one folder, which
+//! scenarios get as their `KUBEBUILDER_ASSETS`.
 
 mod go;
 mod list;
@@ -27,18 +27,18 @@ pub use list::{
 };
 use version::Version;
 
-/// What [`beside_nodes`] links.
+/// The tools linked by [`beside_nodes`].
 pub const BESIDE_NODES: [&str; 2] = ["prometheus", "promtool"];
-/// Where Kubernetes developers keep such programs, and where scenarios look for them.
+/// The variable with the folder of such programs, also used by Kubernetes developers and scenarios.
 pub const ASSETS: &str = "KUBEBUILDER_ASSETS";
 /// Folder of the cache.
 const CACHE: &str = "tools";
-/// Older builds that stay: another clone may be on other versions.
+/// Number of older builds kept: another clone may use other versions.
 const KEPT: usize = 20;
-/// A younger one may be in the making this moment.
+/// A younger build may be in progress right now.
 const IN_USE: Duration = Duration::from_secs(3600);
 
-/// Names under which scenarios find them.
+/// Names by which scenarios find them.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
     let built = MODULES.iter().flat_map(|module| module.tools);
@@ -48,7 +48,7 @@ pub fn names() -> Vec<&'static str> {
         .collect()
 }
 
-/// Those of them that look at nodes from within, in a folder that links them.
+/// The tools for use beside nodes, linked in a folder.
 ///
 /// # Errors
 /// As [`ensure`].
@@ -60,15 +60,15 @@ pub fn beside_nodes() -> Result<PathBuf> {
     link(&cache::folder(CACHE)?, &chosen.collect::<Result<Vec<_>>>()?)
 }
 
-/// Finds or builds all of them and returns the folder that links them.
+/// Finds or builds all tools and returns the folder of their links.
 ///
 /// # Errors
-/// There is no Go that is new enough, or a build or a download failed.
+/// Go is missing or too old, or a build or a download failed.
 pub fn ensure() -> Result<PathBuf> {
     ensure_of(Release::Usual)
 }
 
-/// The same with a control plane of this release of Kubernetes.
+/// The same with the control plane of this Kubernetes release.
 ///
 /// # Errors
 /// As [`ensure`].
@@ -102,7 +102,7 @@ pub fn ensure_of(release: Release) -> Result<PathBuf> {
     linked(&chosen)
 }
 
-/// The same, and with them the programs of nodes and Kubernetes' own tests.
+/// The same with the programs of nodes and Kubernetes' own tests.
 ///
 /// # Errors
 /// As [`ensure`].
@@ -120,16 +120,16 @@ pub fn ensure_with_nodes() -> Result<PathBuf> {
     linked(&chosen)
 }
 
-/// Where the sources of Kubernetes are from which the programs of nodes are built.
+/// The folder of the Kubernetes sources of the nodes' programs.
 ///
 /// # Errors
-/// They were never fetched: nothing was built from them on this machine.
+/// They were never downloaded: nothing was built from them on this machine.
 pub fn sources_of_kubernetes() -> Result<PathBuf> {
     let module = NODE_MODULES.iter().find(|module| module.folder == "nodes");
     Source::read(module.context("the list of tools has no `nodes`")?)?.sources()
 }
 
-/// Links these in one folder, and sweeps older ones away.
+/// Links these tools in one folder, and removes older ones.
 fn linked(chosen: &[(&str, PathBuf)]) -> Result<PathBuf> {
     let folder = link(&cache::folder(CACHE)?, chosen)?;
     let in_use = |path: &Path, age| {
@@ -140,7 +140,7 @@ fn linked(chosen: &[(&str, PathBuf)]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A finished one on this machine, if its version serves.
+/// An existing program on this machine, if its version is suitable.
 fn find(tool: &Tool, wanted: &Version) -> Option<PathBuf> {
     let assets = assets().map(|folder| folder.join(tool.name));
     if let Some(path) = assets.filter(|path| path.is_file()) {
@@ -159,7 +159,7 @@ fn find(tool: &Tool, wanted: &Version) -> Option<PathBuf> {
         .find(|path| ask(path, tool.version).is_some_and(|version| version.serves_as(wanted)))
 }
 
-/// Absolute paths only: the folder that links them is elsewhere.
+/// Absolute paths only, since the folder of the links is elsewhere.
 fn assets() -> Option<PathBuf> {
     let folder = std::env::var_os(ASSETS).filter(|folder| !folder.is_empty())?;
     fs::canonicalize(folder).ok()
@@ -177,13 +177,13 @@ fn in_path(name: &str) -> impl Iterator<Item = PathBuf> {
         .filter(|path| path.is_file())
 }
 
-/// What a program says of its version; one that says nothing useful has none.
+/// The version in a program's output; `None` if there is none.
 fn ask(path: &Path, words: &[&str]) -> Option<Version> {
     let said = process::output(process::found(path).args(words)).ok()?;
     Version::find(&said)
 }
 
-/// A folder with these links. Its name follows from them, so the same choice has the same folder.
+/// A folder with these links. Its name is derived from them, so the same choice has the same folder.
 fn link(cache: &Path, chosen: &[(&str, PathBuf)]) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     chosen.hash(&mut hasher);

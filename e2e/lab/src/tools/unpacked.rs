@@ -1,5 +1,5 @@
-//! Programs of Debian packages that are taken out of them and never installed, because that would start
-//! a service: etcd 3.4, the oldest store that people run, without lists as streams; and Prometheus.
+//! Programs extracted from Debian packages, which are never installed because that would start a service: etcd 3.4,
+//! the oldest store in use, without streaming lists; and Prometheus.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use crate::packages::Index;
 use crate::progress::Step;
 use crate::{cache, packages};
 
-/// One of them.
+/// A program.
 #[derive(Debug)]
 pub(super) struct Unpacked {
-    /// Under which scenarios find it.
+    /// The name by which scenarios find it.
     pub(super) name: &'static str,
-    /// As its package and people call it.
+    /// The name of its package.
     program: &'static str,
-    /// The version that is needed, for people.
+    /// The required version, for messages.
     needed: &'static str,
     serves: fn(&Version) -> bool,
 }
@@ -45,7 +45,7 @@ pub(super) const ALL: &[Unpacked] = &[
     },
 ];
 
-/// Since then it keeps exemplars and checks rules as it does today.
+/// The first version that keeps exemplars and validates rules as today.
 const SINCE: &str = "2.42 or newer";
 const ASK: &[&str] = &["--version"];
 
@@ -54,7 +54,7 @@ fn is_new_enough(version: &Version) -> bool {
 }
 
 impl Unpacked {
-    /// A finished one, or the one of the Debian package.
+    /// An existing program, or the one of the Debian package.
     pub(super) fn ensure(&self) -> Result<PathBuf> {
         let in_assets = super::assets().map(|folder| folder.join(self.name));
         let installed = super::in_path(self.program);

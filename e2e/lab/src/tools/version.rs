@@ -1,6 +1,6 @@
-//! Which version of a program is one that the lab can use. Pure.
+//! Decides which versions of a program are suitable. Pure.
 
-/// A release: nothing that came before it or was made of it.
+/// A released version: no pre-release or vendor build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// First number.
@@ -12,8 +12,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads `v1.36.3`, `1.36.3` or `1.36.3+vendor`. Anything else after the numbers (`-rc.1`, a
-    /// vendor's `-gke.100`) is another program than the one that was released.
+    /// Parses `v1.36.3`, `1.36.3` or `1.36.3+vendor`. Any other suffix (`-rc.1`, a vendor's `-gke.100`) is another
+    /// program than the released one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -28,14 +28,13 @@ impl Version {
         parts.next().is_none().then_some(version)
     }
 
-    /// The first version in what a program prints when asked for it.
+    /// The first version in the output of a program.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
         text.split_whitespace().find_map(Self::parse)
     }
 
-    /// Whether it behaves like `wanted` in everything that scenarios look at: fixes apart, it is
-    /// the same.
+    /// Whether it behaves like `wanted` in everything that scenarios test: equal except for fixes.
     #[must_use]
     pub fn serves_as(&self, wanted: &Self) -> bool {
         (self.major, self.minor) == (wanted.major, wanted.minor)
@@ -48,7 +47,7 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The version of a module that a `go.mod` requires.
+/// The version of a module required by a `go.mod`.
 #[must_use]
 pub fn required(go_mod: &str, module: &str) -> Option<Version> {
     go_mod.lines().find_map(|line| {
@@ -59,7 +58,7 @@ pub fn required(go_mod: &str, module: &str) -> Option<Version> {
     })
 }
 
-/// Major and minor number of a Go release as `go env GOVERSION` prints it.
+/// Major and minor number of a Go release as printed by `go env GOVERSION`.
 #[must_use]
 pub fn of_go(text: &str) -> Option<(u32, u32)> {
     let numbers = text.trim().split("go").last()?;

@@ -1,4 +1,4 @@
-//! One process that runs units, seen from outside: cuts its output into what belongs to each unit, and judges it.
+//! Splits the output of a batch process by unit, and judges each unit.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -9,32 +9,32 @@ use crate::demo;
 use crate::seen::{Closing, Seen};
 use crate::tiers::Work;
 
-/// A unit to run, by its place in the list of all.
+/// A unit to run, with its index in the list of all units.
 #[derive(Debug, Clone)]
 pub(super) struct Unit {
     /// Its tier.
     pub(super) tier: &'static str,
     /// Its name there.
     pub(super) name: String,
-    /// What is run.
+    /// The task.
     pub(super) work: Work,
-    /// What its result depends on.
+    /// The hash of its inputs.
     pub(super) key: String,
 }
 
 impl Unit {
-    /// As the child is told of it.
+    /// The name passed to the child process.
     pub(super) fn path(&self) -> String {
         format!("{}/{}", self.tier, self.name)
     }
 }
 
-/// What came of a unit.
+/// The result of a unit.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Tests or checks.
+    /// Counts of tests or checks.
     pub(super) count: Count,
-    /// What its own output does not tell.
+    /// A failure that is not in its own output.
     pub(super) complaint: Option<String>,
     /// The names of its tests.
     pub(super) seen: Seen,
@@ -42,22 +42,22 @@ pub(super) struct Outcome {
     pub(super) took: Duration,
     /// Processor time, seconds.
     pub(super) cpu: f64,
-    /// What it printed.
+    /// Its output.
     pub(super) output: Vec<u8>,
 }
 
-/// Takes the output of a batch, line by line.
+/// Processes the output of a batch, line by line.
 pub(super) struct Splitter<'a> {
-    /// Units that have not come to their end.
+    /// Units that have not ended.
     left: VecDeque<&'a Unit>,
     counter: Counter<Vec<u8>>,
     line: Vec<u8>,
-    /// Called with each unit that ends before the batch does.
+    /// Called for each unit that ends before the batch does.
     ended: &'a mut (dyn FnMut(&Unit, Outcome) + Send),
 }
 
 impl<'a> Splitter<'a> {
-    /// For these units, in the order in which they run.
+    /// A receiver for these units, in the order in which they run.
     pub(super) fn new(
         units: &'a [Unit],
         ended: &'a mut (dyn FnMut(&Unit, Outcome) + Send),
@@ -70,9 +70,9 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// The batch has ended: what is left of it is judged by its exit status and by its time.
+    /// Ends the batch: remaining units are judged by its exit status and duration.
     pub(super) fn finish(mut self, success: bool, took: Duration) {
-        // A line without an end counts too.
+        // The last line may lack a line break.
         drop(self.counter.write_all(&self.line));
         drop(self.counter.finish());
         let mut counter = self.counter;
@@ -123,7 +123,7 @@ impl Write for Splitter<'_> {
     }
 }
 
-/// A scenario that has come to its end.
+/// Ends a scenario.
 fn of_scenario(counter: Counter<Vec<u8>>, closing: &Closing) -> Outcome {
     let count = Count {
         passed: closing.passed,
@@ -140,7 +140,7 @@ fn of_scenario(counter: Counter<Vec<u8>>, closing: &Closing) -> Outcome {
     }
 }
 
-/// Everything that is left when its process has ended.
+/// Ends all remaining units when the process has ended.
 fn outcome(
     work: Work,
     mut counter: Counter<Vec<u8>>,
@@ -173,8 +173,8 @@ fn outcome(
     }
 }
 
-/// What counts for a unit, and what is wrong with it if its own counts do not tell. A unit that could not be
-/// run, or ran no test, has failed.
+/// The final counts of a unit, and a failure that its own counts do not include. A unit that did not run, or ran no
+/// test, has failed.
 fn judge(work: Option<Work>, seen: Count, result: Result<bool, String>) -> (Count, Option<String>) {
     let one = |passed: bool| Count {
         passed: passed.into(),

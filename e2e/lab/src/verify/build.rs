@@ -1,4 +1,4 @@
-//! Builds what the units need, before any of them runs: so that nothing compiles beside what is timed.
+//! Builds everything that the units need before any of them runs, so that no compilation disturbs timed units.
 
 use std::path::Path;
 use std::time::Instant;
@@ -17,10 +17,10 @@ use crate::{process, tools};
 /// Tests that a plain `cargo test` does not run.
 const NAMED: &[&str] = &["--test=kernel", "--test=namespaces"];
 
-/// Which units need something, and what makes it.
+/// A build and the units that need it.
 type Part = (fn(&Unit) -> bool, fn(&Copy) -> Result<Vec<Binary>>);
 
-/// Builds for these units, and returns what was built and the units that can run. Those that cannot have failed.
+/// Builds for these units. Returns the binaries and the units that can run; the others have failed.
 ///
 /// # Errors
 /// Standard output is closed.
@@ -83,8 +83,8 @@ fn runs_programs(unit: &Unit) -> bool {
     }
 }
 
-/// All tests of the workspace. Together, because cargo chooses the features of dependencies by what is built
-/// together: a part alone would need a build of its own of most of them.
+/// Builds all tests of the workspace. Together, because cargo unifies the features of dependencies over everything
+/// built together: building parts would rebuild most dependencies.
 fn tests(copy: &Copy) -> Result<Vec<Binary>> {
     let test = ["test", "--no-run", "--workspace"];
     let mut built = build(copy, &[&test[..], &["--lib", "--bins", "--tests"]].concat())?;
@@ -122,7 +122,7 @@ fn fail(units: Vec<Unit>, why: &str, done: &mut Done) -> Result<()> {
     Ok(())
 }
 
-/// Writes what was built where the processes that run units read it.
+/// Writes the list of binaries for the processes that run units.
 ///
 /// # Errors
 /// The file cannot be written.

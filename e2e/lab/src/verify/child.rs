@@ -1,4 +1,4 @@
-//! Starts the process that runs a batch, and passes on what it says.
+//! Starts the process of a batch, and passes on its output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::process::{self, Priority};
 use crate::progress::say;
 use crate::tiers::Resource;
 
-/// Runs a batch to its end. Whatever happens, every unit of it ends.
+/// Runs a batch to its end. Every unit of it ends in any case.
 pub(super) fn run(batch: &Batch, copy: &Copy, built: &Path, how: How, events: &SyncSender<Event>) {
     let name = match &batch.units[..] {
         [unit] => unit.path(),
@@ -29,7 +29,7 @@ pub(super) fn run(batch: &Batch, copy: &Copy, built: &Path, how: How, events: &S
             units.first().map_or("", |unit| unit.tier)
         ),
     };
-    // Nobody receives any more when standard output is closed; the batch still comes to its end.
+    // Fails only after standard output is closed; the batch still runs to its end.
     drop(events.send(Event::Started(name.clone())));
     let mut ended = |unit: &Unit, outcome| {
         let (unit, outcome) = (Box::new(unit.clone()), Box::new(outcome));

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::inputs::{File, Files};
 use crate::{cache, mirror, nested};
 
-/// The copy. One run at a time has it.
+/// The copy. Only one run at a time uses it.
 pub(super) struct Copy {
     pub(super) clone: PathBuf,
     pub(super) folder: PathBuf,
@@ -40,7 +40,7 @@ impl Copy {
         })
     }
 
-    /// What tells everything below that it works in the copy.
+    /// Environment of all child processes, so that they work in the copy.
     pub(super) fn environment(&self) -> Result<Vec<(&'static str, PathBuf)>> {
         let mut git = crate::process::program("git")?;
         git.current_dir(&self.clone)

@@ -1,7 +1,7 @@
-//! What the result of a unit depends on, and the key that stands for all of it.
+//! The inputs of a unit's result, and the key derived from them.
 //!
-//! Rule: an input may be counted though it does not matter, which costs a run; one that matters is never left
-//! out. Files are taken by folder, and left out by name with the reason beside it.
+//! Rule: counting an irrelevant input only costs a run; a relevant one is never omitted. Files are included by
+//! folder, and excluded by name with the reason beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,29 +15,29 @@ use crate::tools;
 
 /// The programs that scenarios and demos start.
 const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
-/// Decide about every build.
+/// Inputs of every build.
 const EVERY_BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
 /// The lab, which runs everything.
 const LAB: &str = "e2e/lab";
 const LAB_PACKAGE: &str = "portolan-lab";
-/// The sources that scenarios and demos take from beside the packages.
+/// Sources of scenarios and demos outside the packages.
 const CHART: &str = "charts";
 
 /// Modules of tools.
 const TOOLS: &str = "e2e/tools";
-/// What only machines with kubelets need.
+/// Inputs of machines with kubelets only.
 const REAL: [&str; 2] = ["e2e/real", "e2e/src/real"];
 
 /// Files of a clone by their path below it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Files(pub(super) BTreeMap<PathBuf, File>);
 
-/// What matters about a file.
+/// The relevant properties of a file.
 #[derive(Debug, Clone)]
 pub(super) struct File {
-    /// Of its content.
+    /// Hash of its content.
     pub(super) hash: u64,
-    /// Relative paths that stand in it as texts: files that it may include or read.
+    /// Relative paths in string literals: files that it may include or read.
     pub(super) mentions: Vec<String>,
     /// Names of modules that it uses, for code of scenarios.
     pub(super) uses: Uses,
@@ -65,8 +65,8 @@ impl File {
     }
 }
 
-/// Texts between quotes that lead out of a folder. One that names nothing there leads to a whole folder, but
-/// only where it is joined to a path: elsewhere it is no path.
+/// String literals that lead out of a folder. If no file matches, a literal refers to a whole folder, but only if it
+/// is joined to a path; otherwise it is not a path.
 fn mentions(code: &str) -> Vec<String> {
     let mut all = BTreeSet::new();
     let mut before = "";
@@ -91,18 +91,18 @@ enum Reach {
     Read,
 }
 
-/// All that results depend on.
+/// All inputs of results.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inputs<'a> {
     pub(super) files: &'a Files,
     pub(super) workspace: &'a Workspace,
     pub(super) machine: &'a Machine,
-    /// Whether long forms are run.
+    /// Whether long forms run.
     pub(super) long: bool,
 }
 
 impl Inputs<'_> {
-    /// The key of a unit: the same as long as nothing that its result depends on has changed.
+    /// The key of a unit, unchanged as long as none of its inputs has changed.
     pub(super) fn key(&self, tier: &str, work: Work) -> String {
         let mut hasher = DefaultHasher::new();
         (tier, format!("{work:?}")).hash(&mut hasher);
@@ -117,7 +117,7 @@ impl Inputs<'_> {
         format!("{:016x}", hasher.finish())
     }
 
-    /// The files that a unit depends on.
+    /// The input files of a unit.
     pub(super) fn files_of(&self, work: Work) -> BTreeSet<&Path> {
         let mut found = match work {
             Work::Check(name, _) => self.checked(name),
@@ -156,7 +156,7 @@ impl Inputs<'_> {
         found
     }
 
-    /// What rustfmt, clippy or rustdoc reads: all code, and whatever it includes.
+    /// The inputs of rustfmt, clippy and rustdoc: all code, and the files it includes.
     fn checked(&self, name: &str) -> BTreeSet<&Path> {
         let end = |path: &Path| {
             path.extension()
@@ -184,7 +184,7 @@ impl Inputs<'_> {
 
     fn tests(&self, package: &str, targets: Targets) -> BTreeSet<&Path> {
         if package == LAB_PACKAGE {
-            // Its tests look at manifests, tables and tests of the whole project.
+            // Its tests read manifests, tables and tests of the whole project.
             return self.below("").filter(|path| !is_prose(path)).collect();
         }
         let mut found = BTreeSet::new();
@@ -210,7 +210,7 @@ impl Inputs<'_> {
         found
     }
 
-    /// What these packages are built from, without their tests.
+    /// The build inputs of these packages, without their tests.
     fn built(&self, packages: &[&str]) -> BTreeSet<&Path> {
         let all = self.workspace.built_from(packages);
         let mut found = all
@@ -221,12 +221,12 @@ impl Inputs<'_> {
         found
     }
 
-    /// The chart without its README, which helm carries and nothing runs.
+    /// The chart without its README, which is not executed.
     fn chart(&self) -> impl Iterator<Item = &Path> {
         self.below(CHART).filter(|path| !is_prose(path))
     }
 
-    /// What runs in scenarios and demos, and what they read.
+    /// The programs of scenarios and demos, and the files they read.
     fn programs(&self, work: Work) -> BTreeSet<&Path> {
         let mut found = self.built(PROGRAMS);
         found.extend(self.chart());
@@ -241,7 +241,7 @@ impl Inputs<'_> {
             }));
         }
         if !is_real(work) {
-            // Only nodes with kubelets have to do with them.
+            // Only for nodes with kubelets.
             found.retain(|path| !REAL.iter().any(|part| path.starts_with(part)));
         }
         if let Work::Scenario(scenario) | Work::Cluster(scenario) = work {
@@ -255,7 +255,7 @@ impl Inputs<'_> {
     fn package(&self, name: &str) -> impl Iterator<Item = &Path> {
         let folder = self.workspace.folder(name).unwrap_or(Path::new("none"));
         let beside: &[&str] = match name {
-            // Measurements, tables of the lab and modules of Go are no part of what is built.
+            // Measurements, tables of the lab and Go modules are not part of a build.
             "portolan-e2e" => &["tests", "benchmarks", "tools", "semantics.yaml"],
             _ => &["tests", "benches"],
         };
@@ -271,7 +271,7 @@ impl Inputs<'_> {
         own.collect::<Vec<_>>().into_iter()
     }
 
-    /// The part of the lab that runs a unit.
+    /// The parts of the lab that run a unit.
     fn lab(&self, work: Work) -> impl Iterator<Item = &Path> {
         let source = Path::new(LAB).join("src");
         self.below(LAB).filter(move |path| {
@@ -284,7 +284,7 @@ impl Inputs<'_> {
         })
     }
 
-    /// Adds what the code in a set includes or reads from elsewhere.
+    /// Adds the files that the code in a set includes or reads from elsewhere.
     fn add_mentioned<'s>(&'s self, found: &mut BTreeSet<&'s Path>, reach: Reach) {
         let mut todo: Vec<&Path> = found.iter().copied().collect();
         while let Some(path) = todo.pop() {
@@ -331,7 +331,7 @@ impl Inputs<'_> {
     }
 }
 
-/// Whether a file below `tests/` belongs to an integration test, or is shared by all.
+/// Whether a file below `tests/` belongs to an integration test, or is shared.
 fn is_part_of(path: &Path, folder: &Path, test: &str) -> bool {
     let first = path
         .strip_prefix(folder.join("tests"))
@@ -344,7 +344,7 @@ fn is_part_of(path: &Path, folder: &Path, test: &str) -> bool {
     })
 }
 
-/// Documents. Those that code includes are found by what the code mentions.
+/// Documents. Those that code includes are found by the paths in the code.
 fn is_prose(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "md")
         || path.starts_with("docs")
@@ -363,7 +363,7 @@ fn is_other_part(part: &str, work: Work) -> bool {
     );
     let is_real = is_real(work);
     match part {
-        // Judge results afterwards, parse the command line, or serve other commands.
+        // They judge results afterwards, parse the command line, or implement other commands.
         "semantics" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
         "images" => work != Work::Images && !is_real,
         "real" => !is_real,
@@ -379,8 +379,8 @@ fn is_other_part(part: &str, work: Work) -> bool {
     }
 }
 
-/// Files of [`LAB`] that choose units, order them, find what they depend on, remember results and print them. None of
-/// them says how a unit is run. The list of units counts by each unit's own entry, which is in its key.
+/// Files of [`LAB`] that select units, order them, determine inputs, store results and print them. None of them
+/// affects how a unit runs. The list of units counts by each unit's own entry, which is in its key.
 const BESIDE_UNITS: [&str; 8] = [
     "src/tiers/list.rs",
     "src/verify/inputs.rs",
@@ -402,7 +402,7 @@ fn is_beside_units(path: &Path) -> bool {
     stem.ends_with("tests") || BESIDE_UNITS.iter().any(is_listed)
 }
 
-/// Without `.` and `..`; none if it leads out of the clone.
+/// Resolves `.` and `..`; `None` if it leads out of the clone.
 fn normal(path: &Path) -> Option<PathBuf> {
     let mut normal = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,4 @@
-//! A change of each kind of input runs the right units again, and nothing else. On the project as it is.
+//! A change of each kind of input reruns the right units, and no others. Uses the actual project.
 
 use std::sync::OnceLock;
 
@@ -44,13 +44,13 @@ fn keys(files: &Files, machine: &Machine, long: bool) -> BTreeMap<String, String
     units.map(key).collect()
 }
 
-/// The keys of the project as it is.
+/// The keys of the actual project.
 fn usual() -> &'static BTreeMap<String, String> {
     static KEYS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
     KEYS.get_or_init(|| keys(&project().0, &machine(), false))
 }
 
-/// The units that run again.
+/// The units that rerun.
 fn changed(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
     let differs = |(unit, key): &(&String, &String)| before[*unit] != **key;
     after
@@ -60,7 +60,7 @@ fn changed(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) 
         .collect()
 }
 
-/// The units that run again after a change of these files, which must be there.
+/// The units that rerun after a change of these files, which must exist.
 fn after_change_of(paths: &[&str]) -> Vec<String> {
     let mut files = project().0.clone();
     for path in paths {
@@ -107,7 +107,7 @@ fn documents_run_only_the_tests_of_documents_again() {
     let prose: Vec<&str> = prose.collect();
     assert!(prose.len() >= 3, "{prose:?}");
     let again = after_change_of(&prose);
-    // Images hold the licence.
+    // Images contain the licence.
     let few = ["images/both", "unit/portolan-e2e documents invariants"];
     assert!(again.iter().any(|unit| unit == few[1]), "{again:?}");
     assert!(
@@ -347,7 +347,7 @@ fn paths_in_code_lead_to_files_of_other_packages() {
     assert!(!of("ipvs-rs").contains(plan));
     let crds = Path::new("charts/portolan/charts/crds/crds/proxyplans.yaml");
     assert!(of("portolan-crds").contains(crds));
-    // Written with another sign, so that this file itself leads nowhere.
+    // Written with another character, so that this file itself contains no such path.
     let code = r#"join("^^") "^^/x/y" refuses("^^") concat!("^^/", x) "^^/a b""#;
     assert_eq!(mentions(&code.replace('^', ".")), ["..", "../x/y"]);
     assert_eq!(normal(Path::new("a/../b/./c")), Some("b/c".into()));

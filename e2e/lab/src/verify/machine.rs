@@ -1,5 +1,4 @@
-//! What results depend on beside files: the compiler, the Debian packages, kernels, Go, and settings in the
-//! environment.
+//! The inputs of results besides files: the compiler, Debian packages, kernels, Go, and environment variables.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -11,7 +10,7 @@ use crate::packages::Versions;
 use crate::process;
 use crate::tiers::Work;
 
-/// Names of variables that change what is built or how tests run begin with one of these.
+/// Prefixes of variables that affect builds or tests.
 const SETTINGS: &[&str] = &[
     "CARGO_BUILD_",
     "CARGO_ENCODED_RUSTFLAGS",
@@ -23,10 +22,10 @@ const SETTINGS: &[&str] = &[
     "RUST_TEST_",
 ];
 
-/// This machine, as far as it decides about results.
+/// The properties of this machine that affect results.
 #[derive(Debug, Clone)]
 pub(super) struct Machine {
-    /// What `rustc` says of itself.
+    /// Version of `rustc`.
     pub(super) compiler: String,
     /// The release of this machine's kernel.
     pub(super) kernel: String,
@@ -34,14 +33,14 @@ pub(super) struct Machine {
     pub(super) packages: Versions,
     /// Variables of the environment.
     pub(super) settings: Vec<(String, String)>,
-    /// The kernel of the emulated machine, or what is said where this machine's own is used.
+    /// The kernel of the emulated machine, or a fixed text if this machine's own is used.
     pub(super) guest_kernel: String,
-    /// What `go` says of itself.
+    /// Version of `go`.
     pub(super) go: String,
 }
 
 impl Machine {
-    /// Asks the machine.
+    /// Queries the machine.
     ///
     /// # Errors
     /// There is no compiler, or the guest's kernel cannot be read.
@@ -49,7 +48,7 @@ impl Machine {
         let kernel = "/proc/sys/kernel/osrelease";
         let kernel = std::fs::read_to_string(kernel).context(kernel)?;
         let compiler = process::output(process::program("rustc")?.arg("-vV"))?;
-        // Without Go the finished programs of the control plane may be there all the same.
+        // Without Go, programs of the control plane may still be installed.
         let go = process::output(process::program("go")?.arg("version")).unwrap_or_default();
         let guest_kernel = match guest {
             Some(image) => hash_of(&image.kernel())?,
@@ -71,7 +70,7 @@ impl Machine {
         })
     }
 
-    /// Those parts that a unit depends on.
+    /// The properties that affect a unit.
     pub(super) fn parts_for(&self, work: Work) -> Vec<String> {
         let mut parts = vec![self.compiler.clone(), format!("{:?}", self.settings)];
         if matches!(work, Work::Check(..)) {

@@ -1,9 +1,9 @@
-//! `cargo verify`: runs what has changed since it last passed, side by side where it can, and closes with a table
-//! and the sum.
+//! `cargo verify`: runs everything that has changed since it last passed, in parallel where possible, and ends with a
+//! table and the sum.
 //!
-//! Everything is built and run in a copy of the clone, so that another clone of the same state has nothing to
-//! build. Invariant: a unit that could not run, or ran no test, has failed; and so has a run whose tests do not
-//! show what `e2e/semantics.yaml` says they show.
+//! Everything is built and run in a copy of the clone, so that another clone of the same state has nothing to build.
+//! Invariant: a unit that could not run, or ran no test, has failed; so has a run whose tests do not prove the rows
+//! of `e2e/semantics.yaml`.
 
 mod batch;
 mod build;
@@ -41,22 +41,22 @@ use workspace::Workspace;
 /// The hidden command that runs the units of a batch.
 pub const COMMAND: &str = "unit";
 
-/// What is asked for.
+/// The options of a run.
 #[derive(Debug)]
 pub struct Order {
-    /// Names of tiers; none: all.
+    /// Names of tiers; empty for all.
     pub tiers: Vec<String>,
-    /// Runs everything again.
+    /// Run everything again.
     pub fresh: bool,
-    /// Only prints what would be run.
+    /// Only print what would run.
     pub list: bool,
-    /// How it is run.
+    /// How units run.
     pub how: How,
 }
 
-/// How many batches of a kind run at a time, on two processors. Scenarios of a control plane wait for much of their
-/// time. Guests run after them: an emulated machine needs both processors, and what it times fails when it does not
-/// get them. What computes has the lowest priority and takes what the others leave.
+/// Maximum number of concurrent batches of each kind, on two processors. Scenarios of a control plane mostly wait.
+/// Guests run after them: an emulated machine needs both processors, and timed tests in it fail otherwise. Compute
+/// tasks have the lowest priority and use the remaining time.
 fn workers(resource: Resource) -> usize {
     match resource {
         Resource::ControlPlane | Resource::Guest => 2,
@@ -67,7 +67,7 @@ fn workers(resource: Resource) -> usize {
 /// Runs the chosen tiers and returns whether everything passed.
 ///
 /// # Errors
-/// A name is no tier's, the machine cannot be prepared, or standard output is closed.
+/// A name is not a tier, the machine cannot be prepared, or standard output is closed.
 pub fn run(order: &Order) -> Result<bool> {
     let (since, before) = (Instant::now(), Processors::look());
     let tiers = choose(&order.tiers, order.how.long)?;
@@ -120,7 +120,7 @@ pub fn run(order: &Order) -> Result<bool> {
     )
 }
 
-/// The tiers of these names; without any all but those that only a long run has.
+/// The tiers with these names; by default all but those of long runs.
 fn choose(names: &[String], long: bool) -> Result<Vec<&'static Tier>> {
     for name in names {
         if !TIERS.iter().any(|tier| tier.name == name) {
@@ -166,7 +166,7 @@ fn units(tiers: &[&'static Tier], copy: &Copy, how: How) -> Result<Vec<Unit>> {
     Ok(all().map(unit).collect())
 }
 
-/// How long a unit will probably take: as long as the last time.
+/// The expected duration of a unit: that of its last run.
 fn expected(results: &Results, unit: &Unit) -> f64 {
     let last = results.newest(unit.tier, &unit.name);
     match (last, unit.work) {
@@ -176,7 +176,7 @@ fn expected(results: &Results, unit: &Unit) -> f64 {
     }
 }
 
-/// Remembers what passed.
+/// Stores passed results.
 fn keep(results: &Results, unit: &Unit, outcome: &Outcome) -> Result<()> {
     if outcome.count.failed > 0 || outcome.complaint.is_some() {
         return Ok(());
@@ -192,7 +192,7 @@ fn keep(results: &Results, unit: &Unit, outcome: &Outcome) -> Result<()> {
     results.keep(unit.tier, &unit.name, &unit.key, &record)
 }
 
-/// What has ended so far.
+/// The ended units.
 #[derive(Default)]
 struct Done {
     rows: Vec<Row>,
@@ -229,7 +229,7 @@ impl Done {
         Ok(())
     }
 
-    /// Shows what a unit printed, and what came of it.
+    /// Prints a unit's output and its result.
     fn ended(&mut self, unit: Unit, outcome: Outcome) -> Result<()> {
         let passed = outcome.count.failed == 0;
         let mut out = std::io::stdout().lock();
@@ -263,7 +263,7 @@ impl Done {
         Ok(())
     }
 
-    /// The table, the sum, and what the tests show of the behaviour table.
+    /// Prints the table, the sum, and the state of the behaviour table.
     fn close(mut self, copy: &Path, tiers: &[&Tier], long: bool, used: &str) -> Result<bool> {
         print(&format!("\n{}{used}", report::table(&mut self.rows)))?;
         let mut sum = Count::default();
@@ -281,7 +281,7 @@ impl Done {
     }
 }
 
-/// What the tests that ran show of the behaviour table.
+/// The state of the behaviour table according to the tests that ran.
 fn shown(copy: &Path, ran: &Ran, long: bool) -> Result<Verdict> {
     let path = copy.join(semantics::FILE);
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! What people read at the end: a table of all units, the slowest first, and sums.
+//! The final report: a table of all units, the slowest first, and sums.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,17 +15,17 @@ pub(super) struct Row {
     pub(super) unit: String,
     /// Tests or checks.
     pub(super) count: Count,
-    /// What its own output does not tell.
+    /// A failure that is not in its own output.
     pub(super) complaint: Option<String>,
-    /// How long it took.
+    /// Duration.
     pub(super) took: Duration,
     /// Processor time, seconds.
     pub(super) cpu: f64,
-    /// How old the result is, if it was not run now.
+    /// Age of the result, if it is cached.
     pub(super) cached: Option<Duration>,
 }
 
-/// The table, what went wrong, and how much was cached.
+/// The table, the failures, and the number of cached results.
 pub(super) fn table(rows: &mut [Row]) -> String {
     rows.sort_by(|one, other| {
         let cached = one.cached.is_some().cmp(&other.cached.is_some());
@@ -61,7 +61,7 @@ pub(super) fn table(rows: &mut [Row]) -> String {
     }
     for row in rows.iter() {
         if let Some(complaint) = &row.complaint {
-            // The rest of it, a console's last lines perhaps, was shown when it happened.
+            // The rest, perhaps a console's last lines, was printed when it happened.
             let line = complaint.lines().next().unwrap_or_default();
             let _ = writeln!(text, "{} {}: {line}", row.tier, row.unit);
         }
@@ -69,7 +69,7 @@ pub(super) fn table(rows: &mut [Row]) -> String {
     text + &cached(rows)
 }
 
-/// What would be run, with how long it took the last time, and how many results would be reused.
+/// What would run, with the last durations, and the number of results to reuse.
 pub(super) fn list(todo: &[(&str, &str, Option<Record>)], cached: usize) -> String {
     let mut text = String::new();
     let mut sum = 0.0;
@@ -87,7 +87,7 @@ pub(super) fn list(todo: &[(&str, &str, Option<Record>)], cached: usize) -> Stri
     )
 }
 
-/// How many results are old ones, and how old; nothing if none is.
+/// The number and ages of cached results; empty if there are none.
 fn cached(rows: &[Row]) -> String {
     let ages: Vec<Duration> = rows.iter().filter_map(|row| row.cached).collect();
     let (Some(youngest), Some(oldest)) = (ages.iter().min(), ages.iter().max()) else {
@@ -104,7 +104,7 @@ fn cached(rows: &[Row]) -> String {
     )
 }
 
-/// A length of time, roughly.
+/// A duration, rounded.
 pub(super) fn ago(age: Duration) -> String {
     let minutes = age.as_secs() / 60;
     match minutes {
@@ -115,7 +115,7 @@ pub(super) fn ago(age: Duration) -> String {
     }
 }
 
-/// What the processors did meanwhile.
+/// Use of the processors.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Processors {
     idle: u64,
@@ -124,7 +124,7 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    /// Since the machine was started.
+    /// Since boot.
     pub(super) fn look() -> Option<Self> {
         Self::parse(&std::fs::read_to_string("/proc/stat").ok()?)
     }
@@ -148,7 +148,7 @@ impl Processors {
         })
     }
 
-    /// In a sentence, since another look.
+    /// A sentence about the use since an earlier sample.
     pub(super) fn since(self, before: Self) -> String {
         let all = self.all.saturating_sub(before.all).max(1);
         let idle = self.idle.saturating_sub(before.idle) * 100 / all;

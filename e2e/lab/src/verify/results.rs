@@ -1,6 +1,6 @@
-//! Results of units on this machine, kept until what they depend on changes. Only what passed is kept.
+//! Results of units on this machine, valid until an input changes. Only passed units are stored.
 //!
-//! A file for each: `TIER NAME KEY.json` in the lab's cache. A file under its final name is complete.
+//! One file each: `TIER NAME KEY.json` in the lab's cache. A file under its final name is complete.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,26 +12,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache;
 
-/// How many results of one unit stay: branches and older states may come back.
+/// Number of results kept per unit: branches and older states may be built again.
 const KEPT: usize = 8;
 
-/// What is kept of a unit that passed.
+/// The stored result of a passed unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// How many tests or checks passed.
+    /// Number of passed tests or checks.
     pub(super) passed: u64,
-    /// Their names, for the table of behaviours.
+    /// Their names, for the behaviour table.
     pub(super) names: BTreeSet<String>,
-    /// How long it took, seconds.
+    /// Duration, seconds.
     pub(super) seconds: f64,
     /// Processor time, seconds.
     pub(super) cpu: f64,
-    /// When it ended, seconds of Unix time.
+    /// End, Unix time in seconds.
     pub(super) at: u64,
 }
 
 impl Record {
-    /// How long ago it ended.
+    /// Its age.
     pub(super) fn age(&self) -> Duration {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(self.at);
         at.elapsed().unwrap_or_default()
@@ -45,7 +45,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// That of the lab's cache.
+    /// The folder in the lab's cache.
     ///
     /// # Errors
     /// The cache cannot be written.
@@ -55,19 +55,19 @@ impl Results {
         })
     }
 
-    /// A result, if there is one of this key. One that cannot be read is none.
+    /// The result with this key, if any. An unreadable one is ignored.
     pub(super) fn find(&self, tier: &str, unit: &str, key: &str) -> Option<Record> {
         let text = fs::read_to_string(self.path(tier, unit, key)).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// The newest result of a unit, whatever its key.
+    /// The newest result of a unit, with any key.
     pub(super) fn newest(&self, tier: &str, unit: &str) -> Option<Record> {
         let (_, path) = self.of_unit(tier, unit).ok()?.pop()?;
         serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
     }
 
-    /// Keeps a result and forgets the oldest of the same unit.
+    /// Stores a result and removes the oldest ones of the same unit.
     ///
     /// # Errors
     /// The cache cannot be written.
@@ -88,7 +88,7 @@ impl Results {
         self.folder.join(format!("{tier} {unit} {key}.json"))
     }
 
-    /// Results of a unit, the oldest first.
+    /// The results of a unit, the oldest first.
     fn of_unit(&self, tier: &str, unit: &str) -> Result<Vec<(SystemTime, PathBuf)>> {
         let start = format!("{tier} {unit} ");
         let reading = || format!("reading {}", self.folder.display());
@@ -99,7 +99,7 @@ impl Results {
             let key = name
                 .strip_prefix(&start)
                 .and_then(|rest| rest.strip_suffix(".json"));
-            // A longer name of another unit begins the same way; keys have no blanks.
+            // The name of another unit may have the same prefix; keys contain no blanks.
             if key.is_some_and(|key| !key.contains(' ')) {
                 found.push((
                     entry.metadata().and_then(|data| data.modified())?,

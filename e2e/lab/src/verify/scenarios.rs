@@ -1,30 +1,30 @@
-//! Which sources belong to which scenario, so that a change in one scenario runs only that one again.
+//! The sources of each scenario, so that a change in one scenario reruns only that one.
 //!
-//! A *part* is a module below `scenario/` (or `scenario/cluster/`): a file, a folder, or both. A scenario
-//! depends on the part that declares it, on every part that those use, and on all sources outside of parts.
+//! A *part* is a module below `scenario/` (or `scenario/cluster/`): a file, a folder, or both. A scenario depends on
+//! the part that declares it, on every part that those use, and on all sources outside of parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::inputs::Files;
 
-/// Where the sources of scenarios are.
+/// The folder of scenarios.
 pub(super) const SOURCES: &str = "e2e/src/scenario";
 const CLUSTER: &str = "e2e/src/scenario/cluster";
 
-/// What one file says about scenarios.
+/// The scenario-related contents of one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uses {
-    /// Words that stand before `::` or in a `use` declaration: among them are all modules that it uses.
+    /// Words before `::` or in a `use` declaration, which include all used modules.
     words: BTreeSet<String>,
-    /// Names of scenarios that it declares.
+    /// Names of the scenarios declared in it.
     declares: BTreeSet<String>,
-    /// `use MODULE::NAME;` as a name for others: `NAME` → `MODULE`.
+    /// Aliases by `use MODULE::NAME;`: `NAME` → `MODULE`.
     renames: BTreeMap<String, String>,
 }
 
 impl Uses {
-    /// Reads the code of a file.
+    /// Parses the code of a file.
     pub(super) fn read(code: &str) -> Self {
         let mut uses = Self::default();
         for (before, _) in split_at_each(code, "::") {
@@ -50,7 +50,7 @@ impl Uses {
     }
 }
 
-/// The text before and after each place.
+/// The text before and after each occurrence.
 fn split_at_each<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     text.match_indices(mark)
         .map(move |(at, _)| (&text[..at], &text[at + mark.len()..]))
@@ -66,7 +66,7 @@ fn last_word(text: &str) -> Option<&str> {
     words.next().filter(|word| !word.is_empty())
 }
 
-/// The part that a file belongs to; none for files that all scenarios share.
+/// The part of a file; `None` for files shared by all scenarios.
 fn part_of(path: &Path) -> Option<PathBuf> {
     let folder = match path.strip_prefix(CLUSTER) {
         Ok(_) => CLUSTER,
@@ -108,11 +108,11 @@ pub(super) fn of_others(files: &Files, scenario: &str) -> BTreeSet<PathBuf> {
             .filter_map(|path| uses(path))
             .flat_map(|uses| &uses.words)
             .collect();
-        let meant = |word: &&String| aliases.get(*word).copied();
-        let meant: BTreeSet<&String> = words.iter().filter_map(meant).collect();
+        let aliased = |word: &&String| aliases.get(*word).copied();
+        let aliased: BTreeSet<&String> = words.iter().filter_map(aliased).collect();
         let names = |part: &&PathBuf| {
             let stem = part.file_name().unwrap_or_default().to_string_lossy();
-            words.iter().chain(&meant).any(|word| **word == *stem)
+            words.iter().chain(&aliased).any(|word| **word == *stem)
         };
         todo.extend(parts.keys().filter(names).cloned());
     }

@@ -1,5 +1,5 @@
-//! Which batch runs when: workers for each resource take batches from its queue, side by side with the others, once
-//! what the resource waits for has ended.
+//! Schedules batches: workers for each resource take batches from its queue, in parallel with the others, once the
+//! resources that it waits for are done.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,32 +13,32 @@ use super::batch::{Outcome, Unit};
 use crate::progress::{say, seconds};
 use crate::tiers::{Resource, Work};
 
-/// Units that run in one process, one after the other.
+/// Units that run one after another in one process.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// What they occupy.
+    /// The resource they use.
     pub(super) resource: Resource,
     /// The units.
     pub(super) units: Vec<Unit>,
 }
 
-/// What happens while batches run.
+/// An event while batches run.
 pub(super) enum Event {
     /// A batch was started.
     Started(String),
-    /// A unit has come to its end.
+    /// A unit has ended.
     Ended(Box<Unit>, Box<Outcome>),
     /// A batch has ended.
     Finished(String),
 }
 
-/// How many batches run at a time.
+/// Maximum number of concurrent batches of each resource.
 pub(super) type Workers = fn(Resource) -> usize;
 
-/// How often something is said while nothing ends.
+/// Interval of messages while nothing ends.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
-/// Batches for these units. `expected` is how long a unit will probably take, seconds.
+/// Batches for these units. `expected` returns the expected duration of a unit, seconds.
 pub(super) fn batches(
     units: Vec<Unit>,
     workers: Workers,
@@ -52,7 +52,7 @@ pub(super) fn batches(
             units: vec![unit],
         })
         .collect();
-    // Long ones first, so that the last ones that run are short. What computes keeps the order of the tiers.
+    // Long ones first, so that the last running ones are short. Compute tasks keep the order of the tiers.
     let time = |batch: &Batch| batch.units.iter().map(&expected).sum::<f64>();
     alone.sort_by(|one, other| {
         let by_time = match one.resource {
@@ -69,12 +69,12 @@ pub(super) fn batches(
     guests.chain(alone).collect()
 }
 
-/// Scenarios that one guest can run after each other.
+/// Splits scenarios into groups that one guest can run.
 fn shares_a_guest(unit: &Unit) -> bool {
     matches!(unit.work, Work::Scenario(scenario) if !crate::scenarios::runs_alone(scenario.name))
 }
 
-/// Parts that take about the same time, each in the given order.
+/// Parts of about the same duration, each in the given order.
 fn split(units: Vec<Unit>, parts: usize, expected: impl Fn(&Unit) -> f64) -> Vec<Vec<Unit>> {
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by(|one, other| expected(&units[*other]).total_cmp(&expected(&units[*one])));
@@ -93,10 +93,10 @@ fn split(units: Vec<Unit>, parts: usize, expected: impl Fn(&Unit) -> f64) -> Vec
     all
 }
 
-/// Runs all batches. `run` runs one and sends what happens; `on_end` gets each unit that has ended.
+/// Runs all batches. `run` runs one and sends events; `on_end` gets each ended unit.
 ///
 /// # Errors
-/// Those of `on_end`; what still runs then is waited for.
+/// Those of `on_end`; batches that still run are waited for.
 pub(super) fn run(
     batches: Vec<Batch>,
     workers: Workers,
@@ -133,12 +133,12 @@ pub(super) fn run(
 }
 
 fn next(queue: &Mutex<VecDeque<Batch>>) -> Option<Batch> {
-    // A worker that panicked has left the queue whole.
+    // A worker that panicked has left the queue consistent.
     let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
     queue.pop_front()
 }
 
-/// How many workers of each resource have not come to their end.
+/// Number of active workers of each resource.
 struct Unfinished {
     counts: Mutex<BTreeMap<Resource, usize>>,
     changed: Condvar,
@@ -163,7 +163,7 @@ impl Unfinished {
     }
 }
 
-/// Counts a worker as finished, also one that panics: others wait for it.
+/// Marks a worker as finished, even if it panics, since others wait for it.
 struct Finished<'a>(&'a Unfinished, Resource);
 
 impl Drop for Finished<'_> {

@@ -1,6 +1,6 @@
-//! Runs units, in a process of their own: `cargo verify` starts the lab once more for each batch.
+//! Runs units in a separate process, which `cargo verify` starts for each batch.
 //!
-//! What runners print goes to standard output; what is for `cargo verify` follows [`crate::closing::ASIDE`].
+//! The output of runners goes to standard output; messages for `cargo verify` follow [`crate::closing::ASIDE`].
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,21 +17,21 @@ use crate::tools::Release;
 use crate::traced::Traces;
 use crate::{cluster, demo, images, kernels, mutate, process, real, scenarios, test_program};
 
-/// How units are run.
+/// Options for running units.
 #[derive(Debug, Clone, Copy)]
 pub struct How {
-    /// Which kernel is used where IPVS is needed.
+    /// The kernel for units that need IPVS.
     pub place: Place,
-    /// Whether long forms are run.
+    /// Whether long forms run.
     pub long: bool,
-    /// Where chance begins.
+    /// The seed of random choices.
     pub seed: u64,
 }
 
-/// Runs units of one batch, named `TIER/NAME`, and returns whether all passed.
+/// Runs the units of one batch, named `TIER/NAME`, and returns whether all passed.
 ///
 /// # Errors
-/// A name is no unit's, units of different kinds are in one batch, or standard output is closed.
+/// A name is not a unit, units of different kinds are in one batch, or standard output is closed.
 pub fn run(names: &[String], how: How) -> Result<bool> {
     let work: Vec<Work> = names
         .iter()
@@ -106,8 +106,8 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             command.env("PROPTEST_RNG_SEED", how.seed.to_string());
             Ok(nested::stream(&mut command, sink)?.success())
         }),
-        // Of all packages together: for a part of them cargo chooses other features of dependencies, and builds them
-        // once more.
+        // For all packages together: for a part of them, cargo would choose other features of dependencies and build
+        // them again.
         Work::Examples(_) => {
             print(&Aside::Program("doc".to_owned()).line())?;
             let mut command = process::cargo()?;
@@ -132,7 +132,7 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         Work::RealCommand(name) => Ok(real::run(&[name], sink)? == 0),
         Work::Demo => Ok(demo::run(how.place, Mode::default(), sink)? == 0),
         Work::ClusterDemo => {
-            // Nobody is there to look on.
+            // No person watches Jaeger in this run.
             let traces = Traces::default();
             Ok(demo::run_cluster(how.place, Some(&traces), sink)? == 0)
         }
@@ -140,7 +140,7 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
     }
 }
 
-/// Runs all test programs, also after one has failed.
+/// Runs all test programs, even after a failure.
 fn run_tests(
     package: &str,
     targets: Targets,
@@ -175,7 +175,7 @@ fn is_among(binary: &Binary, package: &str, targets: Targets) -> bool {
     binary.tests
         && binary.package == package
         && match targets {
-            // Those that a plain `cargo test` does not run have a unit of their own.
+            // Tests outside a plain `cargo test` have a unit of their own.
             Targets::All => !is_integration || !runs_by_name(package, &binary.name),
             Targets::Library => !is_integration,
             Targets::Named(tests) => is_integration && tests.contains(&binary.name.as_str()),
@@ -202,7 +202,7 @@ impl How {
         [vec![format!("--where={place}")], self.words()].concat()
     }
 
-    /// As options of the program of scenarios.
+    /// As options of the scenarios' program.
     fn words(self) -> Vec<String> {
         let mut words = vec!["--seed".to_owned(), self.seed.to_string()];
         words.extend(self.long.then(|| "--long".to_owned()));
@@ -210,13 +210,13 @@ impl How {
     }
 }
 
-/// Processor time of this process and of all below it that have ended, seconds.
+/// Processor time of this process and its ended descendants, seconds.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     parse_cpu(&stat).unwrap_or_default()
 }
 
-/// The kernel counts in hundredths. The name of the program, in parentheses, may hold anything.
+/// The kernel counts in hundredths of a second. The name of the program, in parentheses, may contain anything.
 fn parse_cpu(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let times = fields.split_whitespace().skip(11).take(4);

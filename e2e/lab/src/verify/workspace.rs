@@ -1,4 +1,4 @@
-//! The packages of the workspace and what each is built from, as `cargo metadata` says.
+//! The packages of the workspace and their dependencies, from `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ pub(super) struct Workspace {
 /// One package.
 #[derive(Debug)]
 struct Package {
-    /// Its folder, below the workspace's.
+    /// Its folder, relative to the workspace.
     folder: PathBuf,
-    /// Packages of the workspace that its library and programs are built from.
+    /// Packages of the workspace that its library and programs depend on.
     needs: BTreeSet<String>,
-    /// Those that its tests need besides.
+    /// Further packages that its tests depend on.
     tests_need: BTreeSet<String>,
 }
 
@@ -48,10 +48,10 @@ struct Dependency {
 }
 
 impl Workspace {
-    /// Asks cargo about the workspace in a folder.
+    /// Queries cargo about the workspace in a folder.
     ///
     /// # Errors
-    /// A manifest is wrong; cargo's message says which and where.
+    /// A manifest is invalid; cargo's message has the place.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut command = process::cargo()?;
         command
@@ -92,19 +92,19 @@ impl Workspace {
         })
     }
 
-    /// The folder of a package, below the workspace's.
+    /// The folder of a package, relative to the workspace.
     pub(super) fn folder(&self, package: &str) -> Option<&Path> {
         Some(&self.packages.get(package)?.folder)
     }
 
-    /// The package that a file belongs to: the one in the innermost folder.
+    /// The package of a file: the one in the innermost folder.
     pub(super) fn owner(&self, file: &Path) -> Option<&str> {
         file.ancestors()
             .find_map(|folder| self.folders.get(folder))
             .map(String::as_str)
     }
 
-    /// Every package of the workspace that these are built from, and they themselves.
+    /// These packages and all packages of the workspace that they depend on.
     pub(super) fn built_from(&self, packages: &[&str]) -> BTreeSet<&str> {
         let mut all = BTreeSet::new();
         let mut todo: Vec<&str> = packages.to_vec();

@@ -1,10 +1,9 @@
-//! What honest agents notice of a few that misbehave: the same changes without them and with them, by
-//! turns, in one run.
+//! Effect of misbehaving agents on honest ones: the same changes with and without them, in turns, in one run.
 
 use anyhow::Result;
 use serde::Serialize;
 
-use super::misbehaving::Told;
+use super::misbehaving::Report;
 use super::objects::PROBE;
 use super::process::{Misbehaving, Page};
 use super::{Bench, percentile};
@@ -31,7 +30,7 @@ pub(super) struct Times {
     pub(super) acked_ms_p99: f64,
 }
 
-/// What the controller counted, and what they say that they did.
+/// Counts of the controller, and the actions that the agents report.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Counts {
     pub(super) streams: f64,
@@ -41,7 +40,7 @@ pub(super) struct Counts {
     pub(super) did: Did,
 }
 
-/// What all turns of them did together.
+/// Sum of their actions over all turns.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Did {
     pub(super) left: u64,
@@ -60,7 +59,7 @@ pub(super) struct Beside {
     pub(super) counted: Counts,
 }
 
-/// What was measured, change by change.
+/// Measurements, change by change.
 #[derive(Default)]
 struct Measured {
     written: Vec<f64>,
@@ -88,8 +87,8 @@ impl Beside {
             let before = counts(&bench.controller.page()?)?;
             let others = Misbehaving::start(bench.controller.place().way(), bench.size.nodes + 1)?;
             changes(bench, &mut with)?;
-            let told = others.end()?;
-            counted.add(before, counts(&bench.controller.page()?)?, told);
+            let report = others.end()?;
+            counted.add(before, counts(&bench.controller.page()?)?, report);
         }
         let (without, with) = (without.times()?, with.times()?);
         Ok(Self {
@@ -144,15 +143,15 @@ impl Beside {
 }
 
 impl Counts {
-    fn add(&mut self, before: [f64; 4], now: [f64; 4], told: Told) {
+    fn add(&mut self, before: [f64; 4], now: [f64; 4], report: Report) {
         let of = |place: usize| now[place] - before[place];
         self.streams += of(0);
         self.refused_other_node += of(1);
         self.plans_resent += of(2);
         self.streams_broken += of(3);
-        self.did.left += told.left;
-        self.did.lied += told.lied;
-        self.did.asked += told.asked;
+        self.did.left += report.left;
+        self.did.lied += report.lied;
+        self.did.asked += report.asked;
     }
 }
 

@@ -1,5 +1,5 @@
-//! Many changes at a time: how many of them come through, how late each is, and which process takes the
-//! processors meanwhile.
+//! Many changes at a time: how many of them are delivered, the latency of each, and which process uses the processors
+//! meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::cpu::Cpu;
 use super::objects::{self, PROBE, Size};
 use super::{Bench, CHURN, Seen, percentile};
 
-/// Between two looks while endpoints change.
+/// Interval of probes while endpoints change.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// What was measured.
+/// Measurements.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Churn {
     /// Changes that the API server took.
     #[serde(rename = "churn_per_s")]
     pub(super) per_s: f64,
-    /// How late the first agent had one of them that was looked at.
+    /// Latency until the first agent had the probed change.
     #[serde(rename = "churn_first_ms_p50")]
     pub(super) first_ms_p50: f64,
     #[serde(rename = "churn_first_ms_p99")]
@@ -34,7 +34,7 @@ pub(super) struct Churn {
     /// After the last change, until all of them are in force everywhere.
     #[serde(rename = "churn_settles_s")]
     pub(super) settles_s: f64,
-    /// What the controller sent to all agents together.
+    /// Batches that the controller sent to all agents together.
     #[serde(rename = "churn_batches_per_s")]
     pub(super) batches_per_s: f64,
     #[serde(rename = "churn_mb_per_s")]
@@ -45,7 +45,7 @@ pub(super) struct Churn {
 }
 
 impl Bench<'_> {
-    /// Many changes, and one that is looked at.
+    /// Many changes, and a probe among them.
     pub(super) fn churn(&mut self, seconds: u64) -> Result<Churn> {
         let (client, size) = (self.client.clone(), self.size);
         let changes = seconds * CHURN;

@@ -1,5 +1,5 @@
-//! Light agents of all nodes in a process of their own, so that what the controller costs is told by its
-//! own `/proc`. It is told on standard input what to look for, and says on standard output when all have it.
+//! Light agents of all nodes in a separate process, so that `/proc` shows the cost of the controller alone. The
+//! process reads on standard input what to wait for, and reports on standard output when all agents have it.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,26 +23,26 @@ use super::place::Way;
 
 /// Within this time all of them begin, each at its own moment.
 const BEGINNING: Duration = Duration::from_millis(500);
-/// The shortest pause before a stream that ended is opened again. It doubles, as that of a real agent
-/// does, while none brings anything; each agent has its own share of it.
+/// The initial backoff before a stream is reopened. It doubles, as that of a real agent, while streams bring nothing,
+/// and has jitter per agent.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often it doubles.
+/// Number of doublings.
 const DOUBLED: u32 = 4;
 
-/// Who they are.
+/// Identity of the agents.
 #[derive(Debug, Clone, Args)]
 pub struct ClientOptions {
     #[command(flatten)]
     way: Way,
-    /// How many.
+    /// Number of agents.
     #[arg(long)]
     agents: u32,
 }
 
-/// What is looked for, and who has it.
+/// The change to wait for, and the agents that have it.
 #[derive(Debug, Default)]
 struct Look {
-    /// Grows with each thing that is looked for.
+    /// Sequence number of the change to wait for.
     number: u64,
     part: String,
     have: u64,
@@ -92,10 +92,10 @@ pub fn run(options: &ClientOptions) -> Result<()> {
     Ok(())
 }
 
-/// Says a line to whoever started this process.
+/// Writes a line to the process that started this one.
 pub(super) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    // Whoever started this process has ended when nobody reads.
+    // A failed write means that the parent process has ended.
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
@@ -119,7 +119,7 @@ impl Shared {
         look.clone()
     }
 
-    /// One more has it.
+    /// Counts an agent that has the change.
     fn found(&self, number: u64) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.number != number {
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// One more holds a whole plan.
+    /// Counts an agent with a whole plan.
     fn whole(&self) {
         if self.whole.fetch_add(1, Ordering::Relaxed) + 1 == self.agents {
             say(&format!("whole {}", microseconds()));
@@ -175,7 +175,7 @@ async fn stream(
 ) -> Result<()> {
     let channel = access.connect().await?;
     let mut stream = Stream::open(access, channel, holder.hello(node)).await?;
-    // What the batch that is open is about.
+    // The number of the awaited change, if the open batch contains it.
     let mut marked = None;
     while let Some(message) = stream.messages.message().await? {
         let (number, part) = shared.looked_for();
@@ -205,7 +205,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Says who comes.
+    /// Sends the hello of an agent.
     pub(super) async fn open(
         access: &Access,
         channel: Channel,

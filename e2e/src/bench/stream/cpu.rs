@@ -1,4 +1,4 @@
-//! Which process has the processors.
+//! Processor time by process.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::control_plane::{ControlPlane, Part};
 use crate::program::{Running, cpu_seconds};
 
-/// Processor seconds of each process, and those that nobody took.
+/// Processor seconds of each process, and idle ones.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Cpu {
     pub(super) controller_s: f64,
@@ -14,13 +14,13 @@ pub(super) struct Cpu {
     pub(super) api_server_s: f64,
     /// etcd.
     pub(super) store_s: f64,
-    /// Whoever makes the changes and looks at the clock.
+    /// The process that makes and times the changes.
     pub(super) bench_s: f64,
     pub(super) idle_s: f64,
 }
 
 impl Cpu {
-    /// What was taken so far.
+    /// Processor time used so far.
     pub(super) fn read(controller: &Running, agents: u32, plane: &ControlPlane) -> Result<Self> {
         let of_part = |part| plane.cpu_seconds(part).context("a part has ended");
         let of = |process| cpu_seconds(process).context("a process has ended");
@@ -34,7 +34,7 @@ impl Cpu {
         })
     }
 
-    /// What was taken since then.
+    /// Processor time used since then.
     pub(super) fn since(self, then: Self) -> Self {
         Self {
             controller_s: self.controller_s - then.controller_s,
@@ -60,7 +60,7 @@ impl Cpu {
     }
 }
 
-/// What all processors together had nothing to do, by `/proc/stat`.
+/// Idle time of all processors together, from `/proc/stat`.
 fn idle_seconds(stat: &str) -> Option<f64> {
     let all = stat.lines().next()?.strip_prefix("cpu ")?;
     let mut fields = all.split_whitespace().skip(3);

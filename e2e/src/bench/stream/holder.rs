@@ -1,5 +1,5 @@
-//! What one light agent holds: the hash of each entry, and nothing of its content but of large lists,
-//! which patches are about. Every byte that comes is hashed, and each batch has to add up.
+//! State of one light agent: the hash of each entry, and the content of large lists only, since patches apply to
+//! them. Every received byte is hashed, and the hash of each batch has to match.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,17 +21,17 @@ const PATCHED_FROM: usize = 512;
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     by_hash: Mutex<HashMap<EntryHash, Arc<BackendList>>>,
-    /// What a patch, by the hash of its bytes, led to.
+    /// The result of each patch, by the hash of its bytes.
     patched: Mutex<HashMap<u128, EntryHash>>,
 }
 
 /// The state of one agent.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
-    /// By the hash of the key, which tells the bucket, too: agents of thousands of nodes are in one process.
+    /// By the hash of the key, which also gives the bucket: agents of thousands of nodes are in one process.
     entries: HashMap<u64, EntryHash>,
     buckets: BucketHashes,
-    /// How many led where they should.
+    /// Number of batches with a matching hash.
     batches: u64,
     /// Whether the batch at hand names a trace.
     traced: bool,
@@ -67,17 +67,17 @@ fn timing() -> wire::Timing {
     }
 }
 
-/// What came of a message.
+/// Result of a message.
 #[derive(Debug, Default)]
 pub(super) struct Took {
     /// The number and the hash of a batch that is complete.
     pub(super) committed: Option<wire::Commit>,
-    /// Whether an item was about a key with the part that is looked for.
+    /// Whether an item has the searched part in its key.
     pub(super) marked: bool,
 }
 
 impl Holder {
-    /// What the agent says when it connects.
+    /// The hello of the agent.
     pub(super) fn hello(&self, node: &str) -> wire::Hello {
         let holds = !self.entries.is_empty();
         let of_held = |bytes: Vec<u8>| if holds { bytes } else { Vec::new() };
@@ -91,7 +91,7 @@ impl Holder {
         }
     }
 
-    /// How many batches it has answered.
+    /// Number of acknowledged batches.
     pub(super) fn batches(&self) -> u64 {
         self.batches
     }
@@ -99,7 +99,10 @@ impl Holder {
     /// The answer to a batch.
     pub(super) fn ack(&mut self, commit: &wire::Commit) -> Result<wire::Ack> {
         let hash = self.buckets.total().to_bytes().to_vec();
-        ensure!(hash == commit.plan_hash, "a batch does not add up");
+        ensure!(
+            hash == commit.plan_hash,
+            "the hash of a batch does not match"
+        );
         self.batches += 1;
         Ok(wire::Ack {
             batch: commit.batch,

@@ -1,6 +1,6 @@
-//! Four agents that do what none should, in a process of their own: one that takes nothing, one that leaves
-//! every second, one that lies about what it holds and, where agents have to show who they are, one that
-//! asks for the plan of another node. None of them ever has a plan in force.
+//! Four misbehaving agents in a separate process: one reads nothing, one disconnects every second, one acknowledges a
+//! wrong hash and, if agents authenticate, one requests the plan of another node. None of them ever has a plan in
+//! force.
 
 use std::io::BufRead as _;
 use std::sync::Arc;
@@ -19,14 +19,15 @@ use super::clients::{Stream, say};
 use super::objects::node_name;
 use super::place::Way;
 
-/// How many they are.
+/// Number of agents.
 pub(super) const AGENTS: u32 = 4;
 /// Between two times that one of them does what it does.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What HTTP/2 may send to whoever takes nothing; our library would take millions of bytes for it.
+/// HTTP/2 window of the agent that reads nothing; the default of the library would be millions of
+/// bytes.
 const WINDOW: u32 = (1 << 16) - 1;
 
-/// Who they are.
+/// Identity of the agents.
 #[derive(Debug, Clone, Args)]
 pub struct MisbehavingOptions {
     #[command(flatten)]
@@ -36,7 +37,7 @@ pub struct MisbehavingOptions {
     first: u32,
 }
 
-/// What they have done.
+/// Counts of their actions.
 #[derive(Debug, Default)]
 struct Done {
     left: AtomicU64,
@@ -44,9 +45,9 @@ struct Done {
     asked: AtomicU64,
 }
 
-/// What they say that they have done.
+/// The actions that they report at the end.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct Report {
     /// Streams that one opened and left.
     pub(super) left: u64,
     /// Answers with a hash that is not the one of the plan.
@@ -55,7 +56,7 @@ pub(super) struct Told {
     pub(super) asked: u64,
 }
 
-/// Runs until standard input ends, and says then what was done.
+/// Runs until standard input ends, then prints the counts.
 ///
 /// # Errors
 /// Threads cannot be started.
@@ -78,12 +79,12 @@ pub fn run(options: &MisbehavingOptions) -> Result<()> {
         line?;
     }
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let told = Told {
+    let report = Report {
         left: count(&done.left),
         lied: count(&done.lied),
         asked: count(&done.asked),
     };
-    say(&format!("did {}", serde_json::to_string(&told)?));
+    say(&format!("did {}", serde_json::to_string(&report)?));
     runtime.shutdown_background();
     Ok(())
 }
@@ -97,7 +98,7 @@ fn hello(node: &str) -> wire::Hello {
     }
 }
 
-/// Opens a stream and never takes anything.
+/// Opens a stream and never reads from it.
 async fn stall(way: Way, node: String) -> Result<()> {
     let narrow = |endpoint: Endpoint| {
         endpoint
@@ -121,7 +122,7 @@ async fn open(way: &Way, owner: &str, node: &str) -> Result<Stream> {
     let access = way.access(owner)?;
     let channel = access.connect().await?;
     let mut hello = hello(node);
-    // Nobody holds this: all of the plan has to be sent.
+    // No agent has this hash, so the whole plan has to be sent.
     hello.plan_hash = vec![7; 16];
     Stream::open(&access, channel, hello).await
 }
@@ -137,8 +138,7 @@ async fn leave(way: Way, node: String, done: Arc<Done>) {
     }
 }
 
-/// Takes a plan, of which it says that something else is in force, and then says of each batch that it led
-/// elsewhere.
+/// Acknowledges its plan and each batch with a wrong hash.
 async fn lie(way: Way, node: String, done: Arc<Done>) {
     loop {
         if let Ok(mut stream) = open(&way, &node, &node).await {
@@ -177,7 +177,7 @@ async fn lie_on(stream: &mut Stream, done: &Done) -> Result<()> {
     }
 }
 
-/// Shows its own token and wants the plan of the first node.
+/// Requests the plan of the first node with its own token.
 async fn ask(way: Way, node: String, done: Arc<Done>) {
     loop {
         if let Ok(mut stream) = open(&way, &node, &node_name(1)).await {

@@ -1,11 +1,10 @@
-//! What the stream costs the controller: agents of all nodes in one other process, objects in a real API
-//! server, and the controller as it is shipped, over TLS and with tokens of that API server.
+//! Cost of the stream for the controller: agents of all nodes in one other process, objects in a real API server, and
+//! the released controller, over TLS and with tokens of that API server.
 //!
-//! Times of a change begin when the API server has stored it (the answer to the request) and end when
-//! the last agent has received and hashed it, or when the controller has the last agent's answer. Bytes are
-//! those that the controller counts as written, before TLS. What the agents cost is on the same
-//! processors, so a machine with two of them shows the worst of it. Which process takes them is told by
-//! `/proc` for each.
+//! The time of a change begins when the API server has stored it (the response to the request) and ends when the last
+//! agent has received and hashed it, or when the controller has the last agent's acknowledgement. Bytes are those
+//! that the controller counts as written, before TLS. Agents run on the same processors, so a machine with two of
+//! them shows the worst case. `/proc` gives the processor time of each process.
 
 mod beside;
 mod churn;
@@ -59,7 +58,7 @@ pub struct Options {
     /// Endpoints of each.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=100))]
     endpoints: u32,
-    /// For how many seconds endpoints change, 200 each second.
+    /// Duration of the churn in seconds, with 200 endpoint changes per second.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(5..=3600))]
     churn: u64,
     /// Without TLS and tokens, through a Unix socket.
@@ -92,7 +91,7 @@ struct Bench<'a> {
     generation: u32,
 }
 
-/// A cluster that nobody plans for yet.
+/// A cluster without a running controller.
 struct Prepared {
     plane: ControlPlane,
     runtime: Runtime,
@@ -181,9 +180,9 @@ fn place(prepared: &Prepared, size: Size, options: &Options) -> Result<Place> {
     Place::secure(plane, runtime, client, &nodes)
 }
 
-/// What is done now, beside what is printed.
+/// Prints progress to standard error.
 fn progress(what: &str) {
-    // With standard error closed nobody wants to know.
+    // If standard error is closed, progress is not wanted.
     drop(writeln!(std::io::stderr(), "{what}"));
 }
 
@@ -278,8 +277,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Changes an endpoint of a Service that nothing else changes beside; milliseconds until all agents have it, and until the controller
-    /// has all their answers.
+    /// Changes an endpoint of a Service that nothing else changes beside; milliseconds until all agents have it, and
+    /// until the controller has all their answers.
     fn change(&mut self, service: &str, count: u32) -> Result<(f64, f64)> {
         std::thread::sleep((APART * self.size.nodes).min(FAR_APART));
         let seen = self.see(service, count)?;
@@ -297,7 +296,7 @@ impl Bench<'_> {
         self.runtime.block_on(change)?;
         let stored = process::microseconds();
         let (first, last) = self.agents.all_have()?;
-        // A watch may tell sooner than the answer comes.
+        // A watch event may arrive before the response.
         let after = |then: u128| process::milliseconds(then.saturating_sub(stored));
         Ok(Seen {
             stored,
@@ -306,7 +305,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Another controller in the place of this one; agents come back with what they hold.
+    /// Replaces the controller; agents reconnect with their plans.
     fn restart(&mut self, kubeconfig: &Path, figures: &mut Figures) -> Result<()> {
         let all = f64::from(self.size.nodes);
         let waits = self.stage.waits;

@@ -1,4 +1,4 @@
-//! The cluster that is streamed: nodes in three zones, Services, and their endpoints.
+//! The cluster of the benchmark: nodes in three zones, Services, and their endpoints.
 
 use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::misbehaving;
 
-/// The Service of which one endpoint changes while somebody looks.
+/// The Service whose endpoint change is measured.
 pub(super) const PROBE: &str = "probe";
 /// The one with a list of 5,000.
 pub(super) const LARGE: &str = "large";
@@ -34,7 +34,7 @@ pub(super) struct Size {
     pub(super) endpoints: u32,
 }
 
-/// Puts all of it into the API server.
+/// Creates all objects in the API server.
 pub(super) async fn create(client: &Client, size: Size) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let objects = (1..=size.nodes + misbehaving::AGENTS).map(node);

@@ -1,5 +1,5 @@
-//! Where the controller listens and how agents come in: over TLS with a token of the API server for each
-//! node, as on a cluster, or without both through a Unix socket.
+//! Where the controller listens and how agents connect: over TLS with a token of the API server for each node, as in
+//! a cluster, or through a Unix socket without both.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ impl Way {
         Ok(Access { address, trust })
     }
 
-    /// Whether agents have to show who they are.
+    /// Whether agents have to authenticate.
     pub(super) fn is_trusted(&self) -> bool {
         self.trust.is_some()
     }
@@ -65,12 +65,12 @@ const CA: &str = "ca.crt";
 pub(super) struct Place {
     pub(super) folder: WorkFolder,
     way: Way,
-    /// What the controller is told.
+    /// Arguments of the controller.
     words: Vec<String>,
 }
 
 impl Place {
-    /// A Unix socket, for whoever comes.
+    /// A Unix socket without authentication.
     pub(super) fn insecure() -> Result<Self> {
         let folder = WorkFolder::private()?;
         let way = Way {
@@ -134,7 +134,7 @@ impl Place {
         &self.way
     }
 
-    /// What the controller is told.
+    /// Arguments of the controller.
     pub(super) fn words(&self) -> Vec<String> {
         let listen = ["--listen".to_owned(), self.way.controller.to_string()];
         [&listen[..], &self.words].concat()

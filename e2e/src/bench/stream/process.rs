@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
-use super::misbehaving::Told;
+use super::misbehaving::Report;
 use super::place::{Place, Way};
 use crate::program::{Program, Running};
 use crate::waits::Waits;
 
 /// Until all agents have their plans, and for anything else that is waited for, on hardware.
 const LIMIT: Duration = Duration::from_secs(900);
-/// Lines of the agents that nobody has read yet.
+/// Capacity for unread lines of the agents.
 const LINES: usize = 1024;
-/// How often the controller's figures are read.
+/// Poll interval of the controller's metrics.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The time in microseconds since 1970, which both processes have.
@@ -50,7 +50,7 @@ pub(super) struct Controller {
     starts: u32,
 }
 
-/// What its metrics say at one moment.
+/// Its metrics at one moment.
 pub(super) struct Page(String);
 
 impl Page {
@@ -190,7 +190,7 @@ pub(super) struct Agents {
     child: Child,
     commands: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// What they said was wrong.
+    /// Errors that the agents reported.
     wrong: Vec<String>,
 }
 
@@ -231,12 +231,12 @@ impl Agents {
         }
     }
 
-    /// Waits until all hold a plan.
+    /// Waits until all agents have a plan.
     pub(super) fn whole(&mut self) -> Result<()> {
         self.hear("whole").map(drop)
     }
 
-    /// From now on they look for an item with this in its key.
+    /// Makes the agents wait for an item with this text in its key.
     pub(super) fn look_for(&mut self, part: &str) -> Result<()> {
         let commands = self.commands.as_mut().context("the agents have ended")?;
         writeln!(commands, "look {part}")?;
@@ -289,13 +289,13 @@ impl Misbehaving {
     }
 
     /// Ends them, and gives back what they did.
-    pub(super) fn end(mut self) -> Result<Told> {
+    pub(super) fn end(mut self) -> Result<Report> {
         drop(self.commands.take());
         let mut said = String::new();
         let mut output = self.child.stdout.take().context("no output")?;
         output.read_to_string(&mut said)?;
-        let told = said.lines().find_map(|line| line.strip_prefix("did "));
-        Ok(serde_json::from_str(told.context("they said nothing")?)?)
+        let report = said.lines().find_map(|line| line.strip_prefix("did "));
+        Ok(serde_json::from_str(report.context("they said nothing")?)?)
     }
 }
 

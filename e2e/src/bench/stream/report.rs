@@ -1,4 +1,4 @@
-//! What is printed, each figure beside its budget.
+//! The printed report, with each figure beside its budget.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub(super) struct Figures {
     pub(super) watches: Watches,
 }
 
-/// What was measured, how much, in which unit, and the budget.
+/// Quantity, value, unit and budget.
 type Row = (&'static str, f64, &'static str, &'static str);
 
 impl Figures {

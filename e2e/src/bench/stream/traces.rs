@@ -1,5 +1,5 @@
-//! What following changes costs: the same cluster with traces off, of one change in a hundred, and of
-//! each, by turns. Traces go to a real Jaeger on the same processors, which is the worst of it.
+//! Cost of traces: the same cluster with traces off, of 1 % of changes, and of all changes, in turns. Traces go to a
+//! real Jaeger on the same processors, which is the worst case.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub struct Options {
 
 /// Until the controller has sent the last trace.
 const SETTLES: Duration = Duration::from_secs(1);
-/// What is traced, as the controller is told.
+/// Trace settings, as arguments of the controller.
 const WAYS: [Way; 3] = [
     Way {
         name: "off",
@@ -61,7 +61,7 @@ struct Way {
     share: Option<&'static str>,
 }
 
-/// What was measured of one way, a figure for each round.
+/// Measurements of one setting, one figure per round.
 #[derive(Debug, Clone, Default)]
 struct Measured {
     cold_sync_s: Vec<f64>,
@@ -108,7 +108,7 @@ pub fn run(stage: &Stage, options: &Options) -> Result<()> {
     let mut measured = WAYS.map(|_| Measured::default());
     let mut generation = 0;
     for round in 1..=options.rounds {
-        // Whoever comes first in a round pays for what is not warm yet.
+        // The first one in a round runs with cold caches, so the order rotates.
         for turn in 0..WAYS.len() {
             let place = (turn + round as usize) % WAYS.len();
             let (way, measured) = (&WAYS[place], &mut measured[place]);
@@ -177,7 +177,7 @@ fn measure(bench: &mut Bench<'_>, begin: Instant, way: Way, measured: &mut Measu
         acked.push(bench.change(PROBE, bench.size.endpoints)?.1);
     }
     measured.change_acked_ms.push(percentile(acked, 0.5)?);
-    // What is still to be done about the last change is done then, whatever is traced.
+    // By then the work for the last change is done with any trace setting.
     std::thread::sleep(SETTLES);
     measured
         .controller_cpu_s

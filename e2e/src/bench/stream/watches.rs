@@ -1,5 +1,5 @@
-//! What the same changes cost an API server that every node watches, as kube-proxy does: the events that it
-//! sends to one such watch, in protobuf as kube-proxy asks for it, measured on a real one.
+//! Cost of the same changes if every node watches the API server, as kube-proxy does: the events that it sends to one
+//! such watch, in protobuf as kube-proxy requests it, measured on a real server.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use super::CHURN;
 use super::objects::{self, LARGE, PROBE, Size};
 use super::report::Figures;
 
-/// What kube-proxy says that it takes.
+/// The Accept header of kube-proxy.
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
-/// What such an event is called.
+/// The type of such an event.
 const CHANGED: &[u8] = b"MODIFIED";
 /// Until an event comes.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// What watches of every node are sent.
+/// Bytes sent to the watches of all nodes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Watches {
-    /// How many watch.
+    /// Number of watches.
     watches: u32,
     encoding: &'static str,
     /// An event for one watch: one endpoint of a small Service moves.
@@ -36,7 +36,7 @@ pub(super) struct Watches {
     /// All watches together, for one such change.
     mb_small: f64,
     mb_large: f64,
-    /// At as many changes a second as were asked for.
+    /// At the given rate of changes.
     events_per_s: f64,
     mb_per_s: f64,
 }
@@ -138,7 +138,7 @@ async fn event(
     }
 }
 
-/// The length of the first event with the four bytes that tell it, once all of it is there.
+/// The length of the first event including its four length bytes, once it is complete.
 fn whole(read: &[u8]) -> Option<usize> {
     let (length, rest) = read.split_first_chunk::<4>()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;

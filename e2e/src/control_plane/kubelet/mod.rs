@@ -1,8 +1,8 @@
-//! A small kubelet for many nodes at once: it registers them, binds pods that have no node to them
-//! in turn, says that pods run and are ready, and lets deleted pods terminate for a short while.
-//! No container is ever started: who wants traffic answers it at the pods' addresses.
+//! A small kubelet for many nodes: it registers them, binds unscheduled pods to them in turn,
+//! reports pods as running and ready, and lets deleted pods terminate for a short while. It never
+//! starts containers: scenarios with traffic run their own servers at the pod addresses.
 //!
-//! It works on threads of its own and survives restarts of the API server; it ends when dropped.
+//! It works on its own threads and survives restarts of the API server; it ends when dropped.
 
 mod nodes;
 mod pods;
@@ -28,10 +28,10 @@ pub use pool::{AddressPool, PodAddresses};
 
 use crate::waits::Waits;
 
-/// How long pods terminate unless told otherwise.
+/// Default termination period of pods.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// What its threads and its owner share.
+/// State shared by its threads and its owner.
 #[derive(Debug, Default)]
 struct Shared {
     pods: Mutex<Pods>,
@@ -41,7 +41,8 @@ struct Shared {
 
 impl Shared {
     fn pods(&self) -> MutexGuard<'_, Pods> {
-        // Nobody panics while holding it; if one did, its numbers are still true enough.
+        // No thread panics while holding the lock; if one did, the state is still consistent
+        // enough.
         self.pods.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,7 +56,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Starts with no nodes; `kubeconfig` names the API server and somebody who may do everything.
+    /// Starts without nodes; `kubeconfig` is that of a cluster administrator.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
@@ -81,7 +82,7 @@ impl Kubelet {
         })
     }
 
-    /// Starts with numbered nodes ([`LabNode::numbered`]), each with room for so many pods.
+    /// Starts with numbered nodes ([`LabNode::numbered`]), each with room for `pods_a_node` pods.
     ///
     /// # Errors
     /// As [`Self::start`] and [`Self::register`].
@@ -102,7 +103,7 @@ impl Kubelet {
     /// on. Its conditions and its taint "not ready" are the kubelet's own.
     ///
     /// # Errors
-    /// In the API server's words.
+    /// The error of the API server.
     pub fn register(&self, node: &Node) -> Result<()> {
         let name = node.name_any();
         let Some(runtime) = &self.runtime else {
@@ -123,21 +124,21 @@ impl Kubelet {
         }
     }
 
-    /// How long pods that are deleted from now on stay terminating; one second unless told.
+    /// How long pods that are deleted from now on stay terminating; default one second.
     pub fn set_grace(&self, grace: Duration) {
         self.shared.pods().grace = grace;
     }
 
-    /// How many pods are where.
+    /// Number of pods by state.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.shared.pods().summary()
     }
 
-    /// Waits until so many pods run and none waits or terminates.
+    /// Waits until `count` pods run and none is pending or terminating.
     ///
     /// # Errors
-    /// When that is not so in time; says what was seen instead.
+    /// On timeout, with the observed state.
     pub fn wait_running(&self, waits: Waits, count: usize, on_hardware: Duration) -> Result<()> {
         let wanted = Summary {
             running: count,

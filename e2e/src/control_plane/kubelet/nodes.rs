@@ -1,4 +1,4 @@
-//! Nodes of a lab, as few words as possible for each.
+//! Nodes of a lab, in a compact form.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

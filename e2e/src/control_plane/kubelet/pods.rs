@@ -1,5 +1,5 @@
-//! What the kubelet knows of pods and nodes, and what is to be done next. Pure: time is an
-//! argument, and what it decides is a value.
+//! The kubelet's state of pods and nodes, and its next actions. Pure: time is an argument, and
+//! decisions are values.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use super::pool::{AddressPool, PodAddresses};
 /// After a failure, and when nothing can be done for lack of a node or an address.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// A pod as the API server last told it.
+/// A pod as last reported by the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) uid: String,
@@ -53,19 +53,19 @@ pub(super) struct Work {
     pub(super) action: Action,
 }
 
-/// A node of ours as the API server last told it.
+/// A node of this kubelet as last reported by the API server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SeenNode {
     pub(super) schedulable: bool,
     pub(super) address: Option<IpAddr>,
 }
 
-/// All that the kubelet knows.
+/// The state of the kubelet.
 #[derive(Debug, Default)]
 pub(super) struct Pods {
     pods: HashMap<String, Pod>,
     due: BTreeSet<(Instant, String)>,
-    /// Names of ours; what the API server tells of each, while it is there.
+    /// Names of this kubelet's nodes, with the Node object as long as it exists.
     nodes: BTreeMap<String, Option<SeenNode>>,
     last_node: String,
     pub(super) pool: AddressPool,
@@ -73,7 +73,7 @@ pub(super) struct Pods {
     pub(super) trouble: Option<String>,
 }
 
-/// How many pods are where.
+/// Number of pods by state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Pods that wait for a node, an address or their first status.
@@ -105,7 +105,7 @@ impl Pods {
         }
     }
 
-    /// Nodes that are not in this list are not there.
+    /// Removes nodes that are not in this list.
     pub(super) fn only_nodes(&mut self, names: &BTreeSet<String>) {
         for (name, node) in &mut self.nodes {
             if !names.contains(name) {
@@ -185,7 +185,8 @@ impl Pods {
         self.due.first().map(|(when, _)| *when)
     }
 
-    /// A request was answered. What it achieved counts at once: the watch may tell it later.
+    /// Handles the response of a request. Its effect counts at once, since the watch event may come
+    /// later.
     pub(super) fn done(&mut self, work: Work, result: Result<(), String>, now: Instant) {
         let Some(pod) = self.pods.get_mut(&work.pod.uid) else {
             return;
@@ -232,7 +233,7 @@ impl Pods {
         summary
     }
 
-    /// Whether it is on a node of ours or may be put there.
+    /// Whether the pod is on a node of this kubelet or can be bound to one.
     fn is_ours(&self, pod: &Seen) -> bool {
         pod.node
             .as_ref()

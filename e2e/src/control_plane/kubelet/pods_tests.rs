@@ -1,4 +1,4 @@
-//! Tests of what the kubelet decides.
+//! Tests of the kubelet's decisions.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn pods() -> Pods {
     pods
 }
 
-/// Does what is due and succeeds; gives back what it was.
+/// Does what is due and succeeds; returns what it was.
 fn carry_out(pods: &mut Pods, now: Instant) -> Vec<(String, Action)> {
     let mut done = Vec::new();
     while let Some(work) = pods.next(now) {
@@ -122,7 +122,7 @@ fn a_deleted_pod_stays_for_its_grace_and_its_address_is_free_only_when_it_is_gon
     pod.terminating = true;
     pods.pod(pod.clone(), now);
     assert_eq!(carry_out(&mut pods, now), []);
-    // Told once more in between: the grace does not begin again.
+    // A second event in between does not restart the grace period.
     pods.pod(pod, now + SECOND / 2);
     assert_eq!(carry_out(&mut pods, now + SECOND / 2), []);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Addresses for pods: for each node a queue. Who leaves gives back, and what was given back is
-//! handed out last, so that an address does not change its owner sooner than it must.
+//! Addresses for pods: one queue per node. A deleted pod returns its address to the end of the
+//! queue, so addresses are reused as late as possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

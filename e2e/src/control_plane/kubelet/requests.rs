@@ -1,4 +1,4 @@
-//! What the kubelet reads from objects and writes to the API server.
+//! The kubelet's reads from objects and writes to the API server.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::pods::{Action, Seen, SeenNode, Work};
 
-/// Who writes, in managed fields.
+/// The field manager.
 pub(super) const NAME: &str = "mini-kubelet";
 
-/// What of a pod matters here.
+/// The relevant fields of a pod.
 pub(super) fn seen(pod: &Pod) -> Option<Seen> {
     let spec = pod.spec.as_ref()?;
     let status = pod.status.as_ref();
@@ -38,7 +38,7 @@ pub(super) fn seen(pod: &Pod) -> Option<Seen> {
     })
 }
 
-/// What of a node matters here.
+/// The relevant fields of a node.
 pub(super) fn seen_node(node: &Node) -> SeenNode {
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
     let status = node.status.as_ref();
@@ -78,7 +78,7 @@ pub(super) async fn carry_out(client: Client, work: Work) -> (Work, Result<(), S
     (work, result)
 }
 
-/// Makes a node, or makes it as given, and says that it is ready.
+/// Creates or updates a node, and reports it as ready.
 pub(super) async fn register(client: Client, node: &Node) -> kube::Result<()> {
     let api: Api<Node> = Api::all(client);
     let name = node.name_any();
@@ -176,7 +176,7 @@ fn condition(kind: &str) -> Value {
     json!({"type": kind, "status": "True", "reason": "Lab", "lastTransitionTime": now})
 }
 
-/// Every field of it is required.
+/// Every field is required.
 fn node_info() -> Value {
     let mut info: Value = json!({"kubeletVersion": NAME, "operatingSystem": "linux"});
     for field in [

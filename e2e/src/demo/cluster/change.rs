@@ -26,7 +26,7 @@ pub(super) struct Change {
     pub(super) then: Settled,
 }
 
-/// How many pods run and wait, and in which zone node-b is.
+/// Number of running and pending pods, and the zone of node-b.
 #[derive(Clone, Copy)]
 pub(super) struct Settled {
     pub(super) running: usize,
@@ -41,12 +41,12 @@ pub(super) const CHANGES: [Change; 4] = [
         then: settled(6, 0, "zone-2"),
     },
     Change {
-        what: "A node is drained: its pods leave, and node-a has no room for them",
+        what: "A node is drained: its pods are evicted, and node-a has no room for them",
         command: "drain node-b --ignore-daemonsets --force",
         then: settled(3, 3, "zone-2"),
     },
     Change {
-        what: "It takes pods again: those that waited start there",
+        what: "It takes pods again: pending pods start there",
         command: "uncordon node-b",
         then: settled(6, 0, "zone-2"),
     },
@@ -72,7 +72,7 @@ const fn settled(running: usize, waiting: usize, zone_of_b: &'static str) -> Set
     }
 }
 
-/// Makes one change and prints when it reached whom.
+/// Makes one change and prints when it reached each node.
 pub(super) fn show(
     stage: &Stage,
     checks: &mut Checks,
@@ -108,7 +108,7 @@ pub(super) fn wait_for_slices(stage: &Stage, scene: &Scene<'_>, then: Settled) -
     wait_until(stage, "pods and slices", || Ok(unsettled(scene, then)))
 }
 
-/// Waits until nothing is `missing` any more.
+/// Waits until `missing` returns nothing.
 fn wait_until(
     stage: &Stage,
     what: &str,
@@ -128,7 +128,7 @@ fn wait_until(
     done.map_err(|error| anyhow!("{error:#}{}", last.unwrap_or_default()))
 }
 
-/// What Kubernetes has not done yet.
+/// Objects that Kubernetes has not updated yet.
 fn unsettled(scene: &Scene<'_>, then: Settled) -> Option<String> {
     let pods = scene.kubelet.summary();
     let ready = scene.objects.ready();

@@ -1,4 +1,4 @@
-//! What something was, and since when: written by one thread, read by others.
+//! A value with the times of its changes: written by one thread, read by others.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

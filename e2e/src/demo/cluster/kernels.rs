@@ -1,5 +1,5 @@
-//! What a node's kernel does with new connections of one virtual server, looked at every few
-//! milliseconds on a thread inside the node's namespace, which ends when this is dropped.
+//! Real servers of one virtual server in a node's kernel, polled every few milliseconds on a thread
+//! inside the node's namespace, which ends when this is dropped.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ impl Kernel {
             stop: Arc::default(),
         };
         let (takes, stop) = (kernel.takes.clone(), Arc::clone(&kernel.stop));
-        // It is not joined: it holds nothing that anybody waits for.
+        // The thread is not joined: no one waits for its resources.
         drop(namespace.start("kernel", move || {
             let mut socket = Socket::open()?;
             let key = ServiceKey::address(Protocol::Tcp, server.ip(), server.port());
             while !stop.load(Ordering::Relaxed) {
-                // An error is a virtual server that is not there; a wait for it will tell.
+                // An error means that the virtual server is missing; a wait for it reports that.
                 let reals = socket.destinations(&key).unwrap_or_default();
                 let takes_new = reals.iter().filter(|real| real.weight > 0);
                 let address = |real: &Destination| SocketAddr::new(real.address, real.port);

@@ -46,7 +46,7 @@ impl Kubectl {
     }
 
     fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        // Not into the home of whoever runs this: what is cached of one server is wrong for the next.
+        // Not the home directory of the caller: the cache of one server is wrong for the next.
         let cache = self.cache.to_str().unwrap_or_default();
         let own = ["--kubeconfig", &self.kubeconfig, "--cache-dir", cache];
         [&own, words].concat()

@@ -1,6 +1,6 @@
-//! `cargo demo --cluster`: the same two nodes, fed by a real API server. Kubernetes' own controllers
-//! make slices of pods; every change is a kubectl command on the screen. Everything shown is also
-//! checked, against the slices that Kubernetes wrote.
+//! `cargo demo --cluster`: the same two nodes, fed by a real API server. Kubernetes' own
+//! controllers create slices for pods; every change is a kubectl command on the screen. Everything
+//! shown is also checked against the slices that Kubernetes wrote.
 
 mod change;
 mod history;
@@ -44,7 +44,7 @@ const FIRST: change::Settled = change::Settled {
     zone_of_b: "zone-2",
 };
 /// From a plan in the kernel until its object says so: an object is written every 30 s at most.
-const TOLD: Duration = Duration::from_secs(50);
+const REPORTED: Duration = Duration::from_secs(50);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// How the API server is reached.
@@ -53,13 +53,13 @@ pub struct Reach {
     /// Feeds the cluster from a real API server, which this kubeconfig reaches.
     #[arg(long = "kubeconfig", requires = "cluster")]
     kubeconfig: Option<PathBuf>,
-    /// Starts the controller with this kubeconfig instead: a user with its rights and no more.
+    /// Starts the controller with this kubeconfig instead: a user with only its RBAC permissions.
     #[arg(long, requires = "cluster", value_name = "KUBECONFIG")]
     controller_kubeconfig: Option<PathBuf>,
     /// Lets the controller send a trace of each change there, by OTLP over gRPC, and shows one.
     #[arg(long, requires_all = ["cluster", "jaeger"], value_name = "URL")]
     traces_to: Option<String>,
-    /// Where Jaeger is asked for it.
+    /// URL of Jaeger's query API.
     #[arg(long, requires = "traces_to", value_name = "http://ADDRESS:PORT")]
     jaeger: Option<Query>,
 }
@@ -95,7 +95,7 @@ impl Reach {
 
 /// Everything on the stage; dropping it ends everything.
 struct Scene<'lab> {
-    // The order matters: who depends on another ends before it.
+    // Fields are dropped in this order: dependents first.
     kernels: BTreeMap<Node, Kernel>,
     cluster: Cluster,
     objects: Objects,
@@ -106,20 +106,20 @@ struct Scene<'lab> {
 }
 
 impl Scene<'_> {
-    /// What new connections on a node should reach, by the slices.
+    /// The endpoints that new connections on a node should reach, from the slices.
     fn wanted(&self, node: Node) -> Endpoints {
         let latest = self.objects.wanted(node).get();
         latest.map_or_else(Endpoints::new, |(_, endpoints)| endpoints)
     }
 
-    /// What they reach, by the kernel.
+    /// The endpoints that they reach, from the kernel.
     fn has(&self, node: Node) -> Endpoints {
         let latest = self.kernels[&node].takes.get();
         latest.map_or_else(Endpoints::new, |(_, endpoints)| endpoints)
     }
 }
 
-/// Shows it. True if all was as expected.
+/// Shows it. Returns true if everything was as expected.
 ///
 /// # Errors
 /// When it cannot go on: no IPVS, no root, no API server, a program is missing or ends.
@@ -143,9 +143,9 @@ pub fn run(stage: &Stage, reach: &Reach) -> Result<bool> {
         change::show(stage, &mut checks, &mut scene, change)?;
     }
     console.heading("The plans now (each object is written every 30 s at most)");
-    let told = wait_told(stage, &scene, "zone-1 zone-1");
+    let reported = wait_reported(stage, &scene, "zone-1 zone-1");
     scene.kubectl.show("get proxyplans")?;
-    checks.check("the object of node-b tells its new zone", told);
+    checks.check("the object of node-b has its new zone", reported);
     if let Some(jaeger) = &reach.jaeger {
         traced::show(stage, &mut checks, &mut scene, jaeger)?;
     }
@@ -188,7 +188,7 @@ fn set<'lab>(stage: &Stage, reach: &Reach, topology: &'lab Arc<Topology>) -> Res
     })
 }
 
-/// The first pods and slices, then our programs, then what kubectl tells of all.
+/// The first pods and slices, then the programs under test, then the output of kubectl.
 fn first(stage: &Stage, checks: &mut Checks, scene: &mut Scene<'_>, reach: &Reach) -> Result<()> {
     let console = stage.console;
     console.heading("A Deployment of four pods, and Services that prefer the zone and the node");
@@ -211,27 +211,27 @@ fn first(stage: &Stage, checks: &mut Checks, scene: &mut Scene<'_>, reach: &Reac
         let to = change::names(&scene.has(node));
         console.line(&format!("  {} ({}): {to}", node.name(), node.zone()));
     }
-    console.heading("What kubectl tells");
-    let told = wait_told(stage, scene, "zone-1 zone-2");
+    console.heading("The output of kubectl");
+    let reported = wait_reported(stage, scene, "zone-1 zone-2");
     scene.kubectl.show("get nodes,pods -o wide")?;
     scene.kubectl.show("get proxyplans")?;
     scene.kubectl.show("get pp node-a -o yaml")?;
-    checks.check("the plans of both nodes are objects", told);
+    checks.check("the plans of both nodes are objects", reported);
     Ok(())
 }
 
 /// Waits until the objects of both plans have these zones and say that the kernels have them.
-fn wait_told(stage: &Stage, scene: &Scene<'_>, zones: &str) -> Result<()> {
-    let tells = "jsonpath={.items[*].spec.zone} \
+fn wait_reported(stage: &Stage, scene: &Scene<'_>, zones: &str) -> Result<()> {
+    let path = "jsonpath={.items[*].spec.zone} \
                  {.items[*].status.conditions[?(@.type==\"Applied\")].status}";
     let wanted = format!("{zones} True True");
     let mut last = String::new();
     let waited = stage.waits.until(
         "the objects of both plans",
-        TOLD,
+        REPORTED,
         ASK_AGAIN,
         || {
-            last = scene.kubectl.quietly(&["get", "pp", "-o", tells], "")?;
+            last = scene.kubectl.quietly(&["get", "pp", "-o", path], "")?;
             Ok((last.trim() == wanted).then_some(()))
         },
         String::new,

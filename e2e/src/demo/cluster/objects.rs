@@ -1,5 +1,5 @@
-//! What the API server tells of the Service's slices and of the nodes' zones, as it comes, and what
-//! each node's kernel should hold by that. It watches on a thread of its own and ends when dropped.
+//! A watch of the Service's slices and the nodes' zones, and the endpoints that follow for each
+//! node's kernel. It runs on its own thread and ends when dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -60,7 +60,7 @@ impl Objects {
         Ok(Self { shared, runtime })
     }
 
-    /// What new connections on a node should reach.
+    /// The endpoints that new connections on a node should reach.
     pub(super) fn wanted(&self, node: Node) -> &Latest {
         &self.shared.wanted[&node]
     }
@@ -77,7 +77,7 @@ impl Objects {
             .with(|seen| wanted::endpoints(seen.slices.values(), None))
     }
 
-    /// What last went wrong with watching.
+    /// The last error of the watch.
     pub(super) fn trouble(&self) -> Option<String> {
         self.shared.with(|seen| seen.trouble.clone())
     }
@@ -128,7 +128,7 @@ async fn run(client: Client, selector: String, shared: Arc<Shared>) {
     futures::join!(of_slices, of_nodes);
 }
 
-/// Tells `change` of every object, and of every one that is no longer there, by its name.
+/// Calls `change` for every object, and with its name for every deleted one.
 async fn follow<K: kube::Resource>(
     stream: impl Stream<Item = watcher::Result<Event<K>>>,
     shared: &Shared,

@@ -1,5 +1,5 @@
-//! Where the time of a change goes: one more endpoint, made with kubectl and followed by one trace from
-//! Kubernetes to the phases of both kernels; then changes of which a node that is held up gets two at once.
+//! Where the time of a change goes: one more endpoint, made with kubectl and shown as one trace from Kubernetes to
+//! the phases of both kernels; then changes of which a paused node gets two at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,11 +21,11 @@ const TRACED: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Until a second trace of the same change would be there, on hardware.
 const SETTLES: Duration = Duration::from_secs(1);
-/// What an agent does for one more endpoint, on every node; the one that has the pod does more.
+/// Steps of an agent for one more endpoint, on every node; the node of the pod has more steps.
 const STEPS: [&str; 6] = ["wait", "look", "desired state", "diff", "servers", "flows"];
 /// Each is another one, and any will do.
 const SCHEDULERS: [&str; 3] = ["wrr", "lc", "rr"];
-/// Before the lab's own line, which names the trace for whoever draws it.
+/// Prefix of the line in the lab's output that names the trace for drawing.
 const NAMED: &str = "The trace: ";
 
 /// Makes the change and shows its trace; then the ones that go together.
@@ -91,7 +91,7 @@ fn one_endpoint(
         trace.check_shape(),
     );
     checks.check(
-        "what both kernels took is seen phase by phase",
+        "the trace has the time of both kernels phase by phase",
         steps(trace),
     );
     let logged = named_in_logs(scene, trace);
@@ -99,7 +99,7 @@ fn one_endpoint(
     Ok(())
 }
 
-/// Waits until both kernels send new connections of the Service to so many pods.
+/// Waits until both kernels send new connections of the Service to `count` pods.
 fn wait_taken(
     stage: &Stage,
     scene: &mut Scene<'_>,
@@ -153,14 +153,14 @@ fn wait_traces(
         last = since_then(jaeger, since, objects)?;
         Ok(wanted(&last).then(|| last.clone()))
     };
-    let what = format!("Jaeger to have what became of {objects}");
+    let what = format!("Jaeger to have the traces of {objects}");
     let waited = stage
         .waits
         .until(&what, TRACED, ASK_AGAIN, ask, String::new);
     waited.with_context(|| format!("Jaeger has {last:?}"))
 }
 
-/// Fails unless each agent tells of all it has to do for an endpoint, and that one was added.
+/// Fails unless each agent reports all steps for an endpoint, and that one endpoint was added.
 fn steps(trace: &Trace) -> Result<()> {
     for node in Node::ALL.map(Node::name) {
         let apply = trace

@@ -1,6 +1,6 @@
-//! Which endpoints new connections of a client in a zone must reach, worked out from the slices of
-//! one Service, one port and one family that Kubernetes wrote: never by the programs under test.
-//! Pure. Enough for policy Cluster without hints for nodes.
+//! The endpoints that new connections of a client in a zone must reach, computed from the slices
+//! that Kubernetes wrote for one Service, one port and one family, independently of the programs
+//! under test. Pure. Covers policy Cluster without hints for nodes.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_wanted_where_nobody_is_ready() {
+    fn no_endpoint_is_wanted_if_none_is_ready() {
         let slices = [slice(&[("10.0.0.1", Some(false), &["one"])])];
         assert!(in_zone(&slices, Some("one")).is_empty());
         assert!(in_zone(&[], None).is_empty());

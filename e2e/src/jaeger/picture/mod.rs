@@ -19,12 +19,13 @@ use super::{Span, Trace};
 
 const WIDTH: f64 = 1000.0;
 const MARGIN: f64 = 24.0;
-/// Where bars begin; names stand left of it.
+/// Where bars begin; names are to the left.
 const LEFT: f64 = 232.0;
 const RIGHT: f64 = WIDTH - MARGIN;
 /// Between two panels.
 const GAP: f64 = 22.0;
-/// Of the controller, then of nodes in turn: told apart by everybody, also by lightness.
+/// Of the controller, then of nodes in turn; they also differ in lightness, for colour-blind
+/// readers.
 const COLOURS: [&str; 6] = [
     "#3b5bdb", "#e8590c", "#2b8a3e", "#9c36b5", "#0b7285", "#a61e4d",
 ];
@@ -63,7 +64,7 @@ pub fn picture(trace: &Trace) -> Result<String> {
     Ok(paper.finish())
 }
 
-/// Who did something: the controller first, then nodes by name.
+/// The owners of spans: the controller first, then nodes by name.
 struct Owners(Vec<String>);
 
 impl Owners {
@@ -93,7 +94,7 @@ fn name<'t>(trace: &'t Trace, span: &Span) -> &'t str {
     let (service, node) = trace.whose(span);
     let service = service.strip_prefix("portolan-").unwrap_or(service);
     match node.unwrap_or(service) {
-        "" => "somebody",
+        "" => "unknown",
         name => name,
     }
 }
@@ -171,7 +172,7 @@ fn panels<'t>(trace: &'t Trace, root: &'t Span, owners: &Owners) -> Vec<Panel<'t
     }
 }
 
-/// Where to, or where, if the name alone does not tell.
+/// The node or destination, if the name alone does not show it.
 fn beside(trace: &Trace, span: &Span) -> Option<String> {
     if let Some(node) = span.node() {
         return Some(format!("to {node}"));

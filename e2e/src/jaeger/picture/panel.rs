@@ -27,7 +27,7 @@ pub(super) struct Panel<'t> {
 pub(super) struct Row<'t> {
     pub(super) depth: usize,
     pub(super) span: &'t Span,
-    /// Whose it is: a number of the colours.
+    /// The owner: an index of the colours.
     pub(super) owner: usize,
     /// More about it, in faint letters.
     pub(super) beside: Option<String>,
@@ -102,7 +102,7 @@ impl Row<'_> {
         );
     }
 
-    /// All of it in words, also what there is no room for.
+    /// The full text, including what does not fit in the row.
     fn tip(&self, took: &str) -> String {
         let mut tip = self.span.name.clone();
         if let Some(beside) = &self.beside {

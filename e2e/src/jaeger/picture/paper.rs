@@ -1,8 +1,8 @@
-//! Shapes and letters as SVG. Escapes what comes from outside; knows nothing of traces.
+//! Shapes and text as SVG. Escapes external text; independent of traces.
 
 use std::fmt::Write as _;
 
-/// Of whoever looks at it: nothing is fetched.
+/// Fonts of the viewer's system: nothing is fetched.
 const FONT: &str = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif";
 /// Its own ground, so that it reads on light and on dark pages.
 const GROUND: &str = "#ffffff";
@@ -125,7 +125,7 @@ impl Paper {
         ));
     }
 
-    /// What follows belongs together; `tip` is shown to whoever points at it.
+    /// Begins a group; `tip` is its tooltip.
     pub(super) fn begin(&mut self, tip: &str) {
         let tip = escaped(tip);
         self.put(&format!("<g><title>{tip}</title>"));
@@ -187,7 +187,7 @@ impl Paper {
     }
 }
 
-/// As XML takes it: whoever reports may say anything.
+/// Escapes text for XML: spans may contain any text.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -205,7 +205,7 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// About how wide a text is: nobody knows the font.
+/// The approximate width of a text: the font is unknown.
 pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.56
 }

@@ -1,8 +1,8 @@
-//! From time to place, and in words.
+//! Maps times to positions and to text.
 
 /// As many steps has an axis at most.
 const STEPS: u64 = 8;
-/// What takes no time is seen all the same.
+/// Minimum width of a bar, so that very short spans are visible.
 const THINNEST: f64 = 2.0;
 
 /// An axis: microseconds from left to right.
@@ -97,8 +97,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_told_in_the_unit_that_fits() {
-        for (micros, told) in [
+    fn durations_are_shown_in_the_unit_that_fits() {
+        for (micros, text) in [
             (0, "0 µs"),
             (999, "999 µs"),
             (1_000, "1.00 ms"),
@@ -106,7 +106,7 @@ mod tests {
             (412_400, "412 ms"),
             (1_204_000, "1.20 s"),
         ] {
-            assert_eq!(words(micros), told);
+            assert_eq!(words(micros), text);
         }
     }
 

@@ -65,7 +65,7 @@ fn names_are_text_whatever_they_are_and_nothing_takes_more_room_than_there_is() 
     let long = "<b>".repeat(40);
     let lines: Vec<Line<'_>> = vec![
         ("1", "", "change", 0, 0, "c"),
-        ("2", "1", &long, 0, 0, "nobody"),
+        ("2", "1", &long, 0, 0, "unnamed"),
     ];
     let svg = picture(&fixture::trace(&lines)).unwrap();
     assert!(!svg.contains("<b>"), "{svg}");

@@ -1,5 +1,5 @@
-//! Who answers when the LAN asks for the link address of a balancer's address: nobody, unless
-//! somebody has it on an interface. What was learnt is read from the asking kernel's own table.
+//! ARP and NDP for a load balancer's address: no node answers unless it has the address on an
+//! interface. The result is read from the neighbour table of the asking kernel.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Checks, Lab, NODE_B, WEB};
 use crate::topology::world::{Node, Resident};
 use crate::traffic::client::Outcome;
 
-/// Addresses of the Service on the nodes' own LAN: in a target and alone.
+/// Addresses of the Service on the nodes' LAN: as a target, and bare.
 const ON_THE_LAN: [(&str, &str); 2] = [
     ("192.168.50.200:80", "192.168.50.200"),
     ("[fd00:50::200]:80", "fd00:50::200"),
@@ -19,8 +19,8 @@ const ASKS: &str = "outside";
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for (target, address) in ON_THE_LAN {
         checks.check(
-            &format!("nobody tells {ASKS} a link address for {address} (S-18)"),
-            nobody_answers(lab, target, address),
+            &format!("no node answers ARP or NDP of {ASKS} for {address} (S-18)"),
+            no_node_answers(lab, target, address),
         );
         checks.check(
             &format!("pods and nodes reach {address} all the same (S-17)"),
@@ -41,7 +41,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.ip(NODE_B, &format!("address add {device}"))?;
         checks.check(
             &format!(
-                "whoever has {address} on an interface answers for it, and serves it (S-18, S-25)"
+                "a node that has {address} on an interface answers for it and serves it (S-18, \
+                 S-25)"
             ),
             owner_answers(lab, target, address),
         );
@@ -53,13 +54,13 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Dials from outside, and reads which link address the kernel there has learnt.
+/// Dials from outside and reads the link address that the kernel there resolved.
 fn ask(lab: &Lab<'_>, target: &str, address: &str) -> Result<(Outcome, Option<String>)> {
     lab.ip(
         Resident::Outside,
         &format!("neighbour flush to {address} dev eth0"),
     )?;
-    // Three questions, a second between them, whatever the machine's speed.
+    // The kernel asks three times, one second apart, whatever the speed of the machine.
     let outcome = lab.dial(Resident::Outside, target.parse()?, Duration::from_secs(6))?;
     let line = lab.ip(
         Resident::Outside,
@@ -72,7 +73,7 @@ fn ask(lab: &Lab<'_>, target: &str, address: &str) -> Result<(Outcome, Option<St
     Ok((outcome, link.map(str::to_owned)))
 }
 
-fn nobody_answers(lab: &Lab<'_>, target: &str, address: &str) -> Result<()> {
+fn no_node_answers(lab: &Lab<'_>, target: &str, address: &str) -> Result<()> {
     let (outcome, link) = ask(lab, target, address)?;
     ensure!(
         link.is_none(),

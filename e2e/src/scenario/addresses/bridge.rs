@@ -1,4 +1,5 @@
-//! A bridge that becomes the gateway of pods: from then on it hands to the rules what it switches.
+//! A bridge that becomes the gateway of pods: from then on, bridged packets pass the iptables
+//! rules.
 
 use std::path::Path;
 use std::time::Instant;
@@ -21,7 +22,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.node(Node::B)?.set(&off)?;
     lab.ip(NODE_B, "link add cni9 type bridge")?;
     lab.ip(NODE_B, "address add 172.31.0.1/16 dev cni9")?;
-    // That it is left alone shows once the interface has been seen, and that by node ports on its address.
+    // Node ports on its address show that the agent has observed the interface, so its settings can be checked.
     let seen = lab.soon("a bridge of others", Instant::now(), || {
         let servers = witness::virtual_servers(&lab.node(Node::B)?)?;
         let mut addresses = servers.keys().map(|key| key.address.to_string());

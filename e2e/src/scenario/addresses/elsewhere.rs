@@ -1,5 +1,5 @@
-//! An external address of a Service that another machine has: the Service's ports are the Service's, and every other
-//! port is that machine's, for nodes and pods.
+//! An external address of a Service that another machine also has: nodes and pods reach the Service at its own ports,
+//! and that machine at every other port.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::topology::world::Resident;
 use crate::traffic::Protocol;
 use crate::traffic::server::Server;
 
-/// The machine's own ports: one that no Service has, and that of the Service.
+/// Ports of the machine: one that no Service has, and the port of the Service.
 const PORTS: [(Protocol, u16); 3] = [
     (Protocol::Tcp, 2222),
     (Protocol::Udp, 2222),
@@ -16,7 +16,7 @@ const PORTS: [(Protocol, u16); 3] = [
 ];
 const NAME: &str = "other-machine";
 const CLIENTS: [Resident; 4] = [NODE_A, NODE_B, POD_A3, POD_B3];
-/// Addresses of the Service `web`, and how `ip` is told them.
+/// Addresses of the Service `web`, as a target and as an argument of `ip`.
 const ADDRESSES: [(&str, &str); 2] = [
     ("203.0.113.50", "203.0.113.50/32"),
     ("[2001:db8:113::50]", "2001:db8:113::50/128"),

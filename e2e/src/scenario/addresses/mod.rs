@@ -1,7 +1,7 @@
-//! Addresses and routes of nodes, which come and go while agents run: each change is followed at
-//! once, nothing of the node or of other machines is taken away, and nobody answers ARP for what is not his.
+//! Addresses and routes of nodes that come and go while agents run. Agents follow each change at once, remove nothing
+//! of the node or of other machines, and answer ARP only for addresses of the node.
 //!
-//! The agents' own period is an hour here: what is put right in time, events of the kernel did.
+//! The sync period is one hour here, so every correction in time was triggered by a kernel event.
 
 mod arp;
 mod bridge;
@@ -31,7 +31,8 @@ use crate::waits::ANSWER;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "addresses",
-    shows: "addresses, routes and devices of nodes come and go; ARP is answered by owners only",
+    shows: "addresses, routes and devices of nodes come and go; only owners of an address answer \
+        ARP",
     run,
 };
 
@@ -39,7 +40,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const SOON: Duration = Duration::from_secs(1);
 /// How long one of many attempts may take.
 const BRIEF: Duration = Duration::from_millis(250);
-/// Those behind the Service `web`.
+/// Endpoints of the Service `web`.
 const WEB: &[&str] = &["pod-a1", "pod-b1"];
 
 const NODE_A: Resident = Resident::Node(Node::A);
@@ -47,9 +48,9 @@ const NODE_B: Resident = Resident::Node(Node::B);
 const POD_A3: Resident = Resident::Pod(Node::A.pod(3));
 const POD_B3: Resident = Resident::Pod(Node::B.pod(3));
 
-/// What goes on beside the lab.
+/// State of this scenario beside the lab.
 struct Beside {
-    /// How long each change took to be followed.
+    /// How long agents took to follow each change.
     times: RefCell<Table>,
     /// A server that stays to the end.
     _beyond: Server,
@@ -88,7 +89,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Runs `ip` where somebody lives.
+/// Runs `ip` in the namespace of a resident.
 fn ip<S>(lab: &harness::Lab<'_, S>, who: Resident, line: &str) -> Result<String> {
     lab.inside(who, || Program::Ip.run_line(line))
 }
@@ -107,14 +108,14 @@ impl Lab<'_> {
         self.put(SETTINGS, &settings(line))
     }
 
-    /// Runs `ip` where somebody lives.
+    /// Runs `ip` in the namespace of a resident.
     fn ip(&self, who: Resident, line: &str) -> Result<String> {
         ip(self, who, line)
     }
 
-    /// Routes of ours on a node, as `ip` shows them; `family` is `-4` or `-6`.
+    /// Routes of the agent on a node, as `ip` shows them; `family` is `-4` or `-6`.
     fn routes(&self, node: Resident, family: &str) -> Result<String> {
-        // Without the device there are none, and `ip` says that it does not know it.
+        // If the device does not exist, there are no routes and `ip` fails.
         let all = self.ip(node, &format!("{family} route show proto 112"))?;
         let ours = all.lines().filter(|line| line.contains("dev kube-ipvs0"));
         Ok(ours.map(|line| format!("{line} \n")).collect())
@@ -138,12 +139,12 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Fails unless it is refused.
+    /// Fails unless the connection is refused.
     fn refuses(&self, from: Resident, target: &str) -> Result<()> {
         self.refused(from, target.parse()?)
     }
 
-    /// Waits until it is so, and notes how long after `since` that was.
+    /// Waits until `holds` succeeds and records the time since `since`.
     fn soon(&self, what: &str, since: Instant, holds: impl FnMut() -> Result<()>) -> Result<()> {
         self.eventually(what, SOON, holds)?;
         let took = since.elapsed().as_millis().to_string();
@@ -163,7 +164,7 @@ impl Lab<'_> {
         self.soon(what, since, || self.answers_within(from, target, by, BRIEF))
     }
 
-    /// Fails if anybody answers.
+    /// Fails if there is an answer.
     fn is_unanswered(&self, from: Resident, target: &str, deadline: Duration) -> Result<()> {
         let outcome = self.dial(from, target.parse()?, deadline)?;
         let right = !matches!(outcome, Outcome::Answered { .. });
@@ -171,7 +172,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Waits until nobody answers.
+    /// Waits until there is no answer.
     fn soon_unanswered(
         &self,
         what: &str,
@@ -182,7 +183,7 @@ impl Lab<'_> {
         self.soon(what, since, || self.is_unanswered(from, target, BRIEF))
     }
 
-    /// Waits until it is refused.
+    /// Waits until the connection is refused.
     fn soon_refuses(&self, what: &str, since: Instant, from: Resident, target: &str) -> Result<()> {
         self.soon(what, since, || {
             let outcome = self.dial(from, target.parse()?, BRIEF)?;
@@ -192,7 +193,7 @@ impl Lab<'_> {
         })
     }
 
-    /// Waits until the routes of ours on a node are right.
+    /// Waits until the agent's routes on a node are right.
     fn soon_routes(
         &self,
         what: &str,

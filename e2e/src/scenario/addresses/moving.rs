@@ -1,5 +1,5 @@
-//! An address that moves onto an interface of a node and away again, under steady traffic: one of
-//! a balancer, and the node's own.
+//! An address that is added to an interface of a node and removed again, under steady traffic: a
+//! load balancer's address, and the node's own.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::traffic::load::{Load, Rate, Tally};
 use crate::waits;
 
 const PER_SECOND: u32 = 20;
-/// A load that reaches less than this share of its rate has shown nothing.
+/// A load that reaches less than this share of its rate proves nothing.
 const ENOUGH: f64 = 0.8;
-/// Between changes, beside what is allowed for following one.
+/// Pause between changes, in addition to the time allowed for following one.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Loads that run, and moments since their beginning.
@@ -24,7 +24,7 @@ struct Watched {
     loads: Vec<(Resident, Load)>,
 }
 
-/// What came of one load.
+/// Result of one load.
 struct Seen {
     from: Resident,
     tally: Tally,
@@ -96,7 +96,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The time from a change to the last failure before another one.
+    /// Time from a change to the last failure before the next change.
     fn outage(&self, from: Duration, to: Duration) -> Duration {
         let failures = self.tally.failures.iter();
         let within = failures.filter(|f| f.0 >= from && f.0 < to);
@@ -111,7 +111,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let (outside, daemon) = (Resident::Outside, ["daemon-of-node-a"]);
     let target = "203.0.113.50:9999";
     checks.check(
-        "before it moves, nobody answers at another port of a balancer's address (S-214)",
+        "before the move, other ports of a balancer's address do not answer (S-214)",
         lab.is_unanswered(outside, target, BRIEF),
     );
     let watched = Watched::start(lab, &[outside, POD_A3], "203.0.113.50:80")?;
@@ -119,25 +119,25 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.ip(NODE_A, "address add 203.0.113.50/32 dev eth0")?;
     checks.check(
-        "on an interface of node-a its other ports are the node's (S-25)",
+        "on an interface of node-a, the node answers at its other ports (S-25)",
         lab.soon_answers("an address that came", since, outside, target, &daemon),
     );
     watched.reach(lab, 2)?;
     let (removed, since) = (watched.now(), Instant::now());
     lab.ip(NODE_A, "address del 203.0.113.50/32 dev eth0")?;
     checks.check(
-        "away from there nobody answers at its other ports (S-25, S-214)",
+        "once it is removed, its other ports do not answer (S-25, S-214)",
         lab.soon_unanswered("an address that went", since, outside, target),
     );
     for seen in watched.finish()? {
         let from = seen.from.name();
         checks.check(
-            &format!("no connection of {from} fails while the address comes and is there (S-25)"),
+            &format!("no connection of {from} fails while the address is added and present (S-25)"),
             seen.none_failed(Duration::ZERO, removed),
         );
         let settled = removed + lab.limit(SOON);
         checks.check(
-            &format!("none of {from} fails once it has gone (S-25)"),
+            &format!("no connection of {from} fails after the address was removed (S-25)"),
             seen.none_failed(settled, LATER),
         );
         note_outage(lab, &seen, "the address went", removed, LATER);
@@ -147,14 +147,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.ip(NODE_A, &format!("address add {address} dev eth0 nodad"))?;
     checks.check(
-        "over IPv6 an address that comes is the node's, and the Service's on its port (S-25)",
+        "IPv6: an added address belongs to the node, and its Service port to the Service (S-25)",
         lab.soon_answers("an IPv6 address that came", since, outside, &other, &daemon)
             .and_then(|()| lab.answers(outside, &service, WEB)),
     );
     let since = Instant::now();
     lab.ip(NODE_A, &format!("address del {address} dev eth0"))?;
     checks.check(
-        "over IPv6 an address that goes is the Service's at its port alone (S-25, S-214)",
+        "IPv6: a removed address answers only at the Service port (S-25, S-214)",
         lab.soon_unanswered("an IPv6 address that went", since, outside, &other)
             .and_then(|()| lab.answers(outside, &service, WEB)),
     );
@@ -170,7 +170,7 @@ pub(super) fn run_with_the_nodes_own(lab: &mut Lab<'_>, checks: &mut Checks) -> 
     watched.reach(lab, 2)?;
     let back = watched.now();
     lab.ip(NODE_A, "address add 192.168.50.11/24 dev eth0")?;
-    // What whoever manages the node's network does when the address is back.
+    // The manager of the node's network restores these routes with the address.
     lab.ip(NODE_A, "route replace default via 192.168.50.100")?;
     lab.ip(NODE_A, "route replace 10.244.2.0/24 via 192.168.50.12")?;
     let soon = lab.limit(SOON);

@@ -1,4 +1,4 @@
-//! Node ports follow the addresses of the node, and never stand on a virtual address.
+//! Node ports follow the addresses of the node and are never served on a virtual IP.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::{Checks, Lab, NODE_A, WEB};
 use crate::topology::world::{Node, Resident};
 use crate::witness;
 
-/// Address and length, address in a target, and whatever `ip` has to be told.
+/// Address with prefix length, address as a target, and further arguments of `ip`.
 const NEW: [(&str, &str, &str); 2] = [
     ("192.168.50.77/24", "192.168.50.77", ""),
     ("fd00:50::77/64", "[fd00:50::77]", " nodad"),
@@ -31,7 +31,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             Ok(())
         });
         checks.check(
-            &format!("an address that is gone has no virtual server left: {host} (S-37)"),
+            &format!("a removed address has no virtual server left: {host} (S-37)"),
             result,
         );
     }
@@ -41,7 +41,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.answers(Resident::Outside, "192.168.50.11:30090", WEB),
     );
     checks.check(
-        "a family in which none is selected has no node ports (S-33)",
+        "a family without a selected address has no node ports (S-33)",
         lab.refuses(Resident::Outside, "[fd00:50::11]:30090"),
     );
     for target in ["203.0.113.50:30090", "[2001:db8:113::50]:30090"] {
@@ -51,7 +51,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         });
         checks.check(
             &format!(
-                "a range that covers a balancer's address makes no node port there: {target} (S-36)"
+                "a range that covers a balancer's address adds no node port there: {target} (S-36)"
             ),
             result,
         );
@@ -60,7 +60,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.set("nodePortAddresses: []")
 }
 
-/// S-234: TCP clients of the node itself are passed on by the agent.
+/// S-234: the agent proxies TCP connections of clients on the node itself.
 fn on_loopback(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let places = ["127.0.0.1:30090", "[::1]:30090"];
     for target in places {
@@ -84,13 +84,13 @@ fn on_loopback(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         );
     }
     checks.check(
-        "… and `primary` stands beside it (S-234)",
+        "… and `primary` works together with it (S-234)",
         lab.answers(Resident::Outside, "192.168.50.11:30090", WEB),
     );
     Ok(())
 }
 
-/// A virtual server of node-a whose place begins so.
+/// A virtual server of node-a whose address and port begin with `place`.
 fn servers_at(lab: &Lab<'_>, place: &str) -> Result<Option<String>> {
     let servers = witness::virtual_servers(&lab.node(Node::A)?)?;
     let mut texts = servers.keys().map(|key| key.address.to_string());

@@ -1,5 +1,5 @@
-//! External IPs that are somebody's already: a node's own address, another node's, and the cluster
-//! IP of another Service.
+//! External IPs that are in use already: as the node's own address, as another node's, and as the
+//! cluster IP of another Service.
 
 use anyhow::{Result, ensure};
 
@@ -27,11 +27,11 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         }
     }
     checks.check(
-        "both nodes have the frontends of both (S-25)",
+        "both nodes have the frontends of both addresses (S-25)",
         frontends_are_on_every_node(lab),
     );
     checks.check(
-        "a cluster IP goes before an older external IP of somebody else (S-14)",
+        "a cluster IP takes precedence over an older external IP of another Service (S-14)",
         cluster_ip_goes_first(lab),
     );
     Ok(())
@@ -54,7 +54,7 @@ fn frontends_are_on_every_node(lab: &Lab<'_>) -> Result<()> {
 
 fn cluster_ip_goes_first(lab: &Lab<'_>) -> Result<()> {
     for from in [POD_A3, NODE_B] {
-        // More than the rivals have endpoints together.
+        // More requests than the two Services have endpoints together.
         for _ in 0..6 {
             lab.answers(from, "10.96.2.1:80", WEB)?;
         }

@@ -1,5 +1,5 @@
-//! A node is given another address, in its Node object, while an agent runs: node ports on primary
-//! addresses go with it.
+//! The address in a Node object changes while the agent runs: node ports on primary addresses
+//! follow.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.set("nodePortAddresses: [primary]")?;
     lab.ip(NODE_A, &format!("address add {NEW}/24 dev eth0"))?;
     let [old, new] = [OLD, NEW].map(|address| format!("{address}:30090"));
-    // An agent that is wrong about it has looked by then.
+    // By then, a faulty agent would have added node ports.
     waits::sleep_until(Instant::now() + lab.limit(SOON / 2))?;
     checks.check(
         "an address beside the primary one has no node ports (S-32)",
@@ -41,17 +41,17 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         ),
     );
     checks.check(
-        "the address that the Node had before has none any more (S-203)",
+        "the previous address of the Node has no node ports any more (S-203)",
         lab.soon_refuses("the Node's address before", since, Resident::Outside, &old),
     );
     checks.check(
-        "its address of the other family keeps them (S-203)",
+        "its address of the other family keeps its node ports (S-203)",
         lab.answers(Resident::Outside, "[fd00:50::11]:30090", WEB),
     );
     let since = Instant::now();
     lab.write(&file, &text)?;
     checks.check(
-        "and back (S-203)",
+        "node ports follow the address back (S-203)",
         lab.soon_answers(
             "the Node's address again",
             since,
@@ -61,7 +61,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         ),
     );
     checks.check(
-        "where it was meanwhile there are none again (S-203)",
+        "the temporary address has no node ports again (S-203)",
         lab.soon_refuses("the address meanwhile", since, Resident::Outside, &new),
     );
     lab.ip(NODE_A, &format!("address del {NEW}/24 dev eth0"))?;

@@ -1,5 +1,5 @@
-//! Routes of the node inside of the service range keep their way, and routes of ours that somebody
-//! takes away come back.
+//! Routes of the node inside the service range keep working, and deleted routes of the agent are
+//! restored.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,16 @@ use crate::traffic::Protocol;
 use crate::traffic::load::{Load, Rate};
 use crate::traffic::server::Server;
 
-/// Somebody beyond the LAN whose addresses lie in the service range.
+/// A server beyond the LAN with addresses inside the service range.
 const BEYOND: (Protocol, u16) = (Protocol::Tcp, 7777);
 const NAME: &str = "beyond";
-/// What is routed there before the agents start, and an address in it.
+/// The range routed there before the agents start, and an address in it.
 const EARLY: (&str, &str) = ("10.100.0.0/16", "10.100.0.1");
-/// What is routed there while they run.
+/// The range routed there while they run.
 const LATE: (&str, &str) = ("10.99.0.0/16", "10.99.0.1");
 const WHOLE: &str = "10.96.0.0/12 dev kube-ipvs0";
 
-/// A route into the service range on node-b, and who lives there.
+/// Adds a route into the service range on node-b, and starts the server there.
 pub(super) fn before_the_agents(lab: &harness::Lab<'_>) -> Result<Server> {
     for (_, address) in [EARLY, LATE] {
         ip(
@@ -32,8 +32,9 @@ pub(super) fn before_the_agents(lab: &harness::Lab<'_>) -> Result<Server> {
         )?;
     }
     let beyond = Server::start(lab.topology.of(Resident::Outside)?, NAME, &[BEYOND])?;
-    // Without a rule of somebody, the kernel looks into the tables local and main at once, and the
-    // longer prefix wins. With one, as many network plugins add it, all of local goes first.
+    // Without a custom rule the kernel looks up the tables local and main together, and the longest
+    // prefix wins. With such a rule, as many network plugins add one, the table local is looked up
+    // first.
     ip(lab, NODE_B, "rule add pref 30000 lookup main")?;
     ip(
         lab,
@@ -51,7 +52,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         left_alone(lab),
     );
     checks.check(
-        "the node's own route keeps its way (S-30)",
+        "the node's own route keeps working (S-30)",
         lab.answers(NODE_B, &early, &[NAME])
             .and_then(|()| lab.answers(POD_B3, &early, &[NAME])),
     );
@@ -65,14 +66,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         }),
     );
     checks.check(
-        "an address in it that nobody was given is refused (S-30)",
+        "an unused address in the range is refused (S-30)",
         lab.refuses(NODE_B, &early)
             .and_then(|()| lab.refuses(NODE_B, &late)),
     );
     let since = Instant::now();
     lab.ip(NODE_B, &format!("route add {} via 192.168.50.100", LATE.0))?;
     checks.check(
-        "a route that comes while the agent runs has its way at once (S-24, S-30, S-37)",
+        "a route that is added while the agent runs takes effect at once (S-24, S-30, S-37)",
         lab.soon_answers("a route that came", since, NODE_B, &late, &[NAME])
             .and_then(|()| lab.answers(POD_B3, &late, &[NAME]))
             .and_then(|()| left_alone(lab)),
@@ -80,7 +81,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.ip(NODE_B, &format!("route del {}", LATE.0))?;
     checks.check(
-        "once that one is gone too, the range has its route again (S-30)",
+        "once that route is gone too, the range has a route to our device again (S-30)",
         lab.soon_routes("a route that went again", since, NODE_B, "-4", |routes| {
             routes.contains(WHOLE)
         }),
@@ -88,14 +89,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let tally = load.finish()?;
     let first = tally.failures.first();
     checks.require(
-        "no connection failed while the range was left alone and not (S-30)",
+        "no connection failed with and without the route to the range (S-30)",
         first.is_none() && tally.made > PER_SECOND,
         &format!("of {} connections: {first:?}", tally.made),
     );
     put_back(lab, checks)
 }
 
-/// node-b routes no range of IPv4, refuses nothing in it, and serves Services in it.
+/// node-b has no route to an IPv4 service range, rejects nothing in it, and serves Services in it.
 fn left_alone(lab: &Lab<'_>) -> Result<()> {
     let routes = lab.routes(NODE_B, "-4")?;
     ensure!(!routes.contains(WHOLE), "the range is routed: {routes}");
@@ -110,7 +111,7 @@ fn load(lab: &Lab<'_>) -> Result<Load> {
         protocol: Protocol::Tcp,
         targets: vec!["10.96.2.1:80".parse()?],
         per_second: PER_SECOND,
-        // As long as the two changes may take.
+        // Covers both changes.
         lasts: lab.limit(SOON) * 3 + Duration::from_secs(2),
         deadline: lab.limit(Duration::from_secs(2)),
     };
@@ -132,7 +133,7 @@ fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             routes.contains(&wanted)
         });
         checks.check(
-            &format!("a route of ours that somebody deletes is back at once: {range} (S-26)"),
+            &format!("a deleted route of the agent is restored at once: {range} (S-26)"),
             back.and_then(|()| lab.answers(NODE_A, target, WEB)),
         );
         let since = Instant::now();
@@ -146,7 +147,7 @@ fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             Ok(())
         });
         checks.check(
-            &format!("policy routing that somebody takes away is back at once ({family}) (S-26)"),
+            &format!("deleted policy routing is restored at once ({family}) (S-26)"),
             back.and_then(|()| lab.answers(super::POD_A3, target, WEB)),
         );
     }
@@ -162,12 +163,12 @@ fn rules_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             let rules = lab.inside(NODE_A, || tool.run(&[]))?;
             let jumps = ["raw", "mangle", "nat", "filter"].len();
             let found = rules.matches("-j PORTOLAN-").count();
-            ensure!(found > jumps, "{found} jumps of ours: {rules}");
+            ensure!(found > jumps, "found {found} jumps of the agent: {rules}");
         }
         Ok(())
     });
     checks.check(
-        "rules that somebody flushes are back within a second (S-226)",
+        "flushed rules are restored within a second (S-226)",
         back.and_then(|()| lab.answers(super::POD_A3, "10.96.2.1:80", WEB)),
     );
     Ok(())
@@ -186,7 +187,7 @@ fn device_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             })
         });
     checks.check(
-        "our device that somebody deletes is back at once with its routes (S-26)",
+        "our device is restored at once with its routes after it was deleted (S-26)",
         back.and_then(|()| lab.answers(Resident::Outside, "203.0.113.50:80", WEB))
             .and_then(|()| lab.answers(NODE_A, "[fd00:10:96::201]:80", WEB)),
     );

@@ -1,5 +1,5 @@
-//! A load balancer's address in the order in which kube-vip and keepalived bring it: first it is on an interface of
-//! a node, then it is in the status of its Service; and it leaves in the same order.
+//! A load balancer's address in the order of kube-vip and keepalived: it is added to an interface of a node first and
+//! to the status of its Service second, and removed in the same order.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ struct Address {
     /// As arguments of `ip`.
     family: &'static str,
     prefix: &'static str,
-    /// How the route begins that the kernel makes of it.
+    /// Beginning of the route that the kernel adds for it.
     local: &'static str,
     /// The port of the Service, and one of a daemon of the node.
     service: &'static str,
@@ -84,7 +84,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         )?;
         let daemons = lab.soon_answers("a virtual IP", since, OUTSIDE, address.daemon, DAEMON);
         checks.check(
-            &format!("{prefix} is the node's before a Service has it (S-214)"),
+            &format!("{prefix} belongs to the node before a Service has it (S-214)"),
             daemons.and_then(|()| lab.is_unanswered(OUTSIDE, address.service, BRIEF)),
         );
     }
@@ -109,7 +109,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for address in &ADDRESSES {
         checks.check(
             &format!(
-                "{} is not served once the status has lost it (S-214)",
+                "{} is not served once the status no longer has it (S-214)",
                 address.prefix
             ),
             lab.is_unanswered(POD_A3, address.service, BRIEF),
@@ -118,7 +118,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The Service has its port of the addresses, the node keeps the others.
+/// The Service has its port on the addresses; the node keeps the others.
 fn served(lab: &Lab<'_>, checks: &mut Checks) {
     for address in &ADDRESSES {
         let prefix = address.prefix;
@@ -132,11 +132,11 @@ fn served(lab: &Lab<'_>, checks: &mut Checks) {
             );
         }
         checks.check(
-            &format!("other ports of {prefix} are the node's (S-214)"),
+            &format!("other ports of {prefix} belong to the node (S-214)"),
             lab.answers(OUTSIDE, address.daemon, DAEMON),
         );
         checks.check(
-            &format!("the kernel's route of {prefix} is what it was (S-227)"),
+            &format!("the kernel's route of {prefix} is unchanged (S-227)"),
             route_is_the_kernels(lab, address),
         );
     }

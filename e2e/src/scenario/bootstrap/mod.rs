@@ -1,5 +1,6 @@
-//! A cluster that comes up with nothing but Portolan, on a real API server: pods reach it by its cluster IP, and so
-//! only through a node's own agent. Then all controllers are moved at once, and settings change under traffic.
+//! A cluster that starts with Portolan as its only service proxy, on a real API server: pods reach the API server by
+//! its cluster IP, so only through their node's agent. Then all controllers move at once, and settings change under
+//! traffic.
 
 mod settings;
 
@@ -21,20 +22,21 @@ use crate::work_folder::WorkFolder;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "bootstrap",
-    shows: "the first node and one that joins come up with nothing but Portolan; controllers that move; settings under traffic",
+    shows: "the first node and a joining node start with Portolan alone; controllers move; \
+        settings change under traffic",
     run,
 };
 
-/// Where the first node's API server listens, as everywhere.
+/// The standard port of the API server.
 const PORT: u16 = 6443;
 /// The API server's cluster IP.
 const CLUSTER_IP: &str = "10.96.0.1:443";
-/// Until a node serves what its plan has just got, on hardware.
+/// Until a node serves a change of its plan, on hardware.
 const SERVED: Duration = Duration::from_secs(30);
-/// Until a pod's request to the API server is given up.
+/// Timeout of a pod's request to the API server.
 const PATIENCE: &str = "--request-timeout=5s";
 
-/// The Service that everybody finds the API server by, and more that come while controllers move.
+/// The EndpointSlice of the Service `kubernetes`.
 const API_ENDPOINTS: &str = "
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
@@ -53,9 +55,9 @@ spec:
   ports: [{name: http, port: 80, targetPort: 8080}]
 ";
 
-/// What the lab has beside its programs; dropping it ends everything.
+/// State of the lab beside its programs; dropping it ends everything.
 struct Api {
-    // The order matters: who depends on another ends before it.
+    // Fields are dropped in this order: dependents first.
     kubelet: Kubelet,
     _relay: Relay,
     server: ApiServer,
@@ -70,7 +72,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let api = stage
         .api_server
         .as_ref()
-        .context("it needs an API server: run it by `cargo lab scenarios bootstrap`")?;
+        .context("this scenario needs an API server: run `cargo lab scenarios bootstrap`")?;
     let mut lab = start(harness::Lab::new(stage, Network::Routed)?, api)?;
     lab.run_parts(
         checks,
@@ -84,7 +86,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     )
 }
 
-/// The API server is where the first node has it, the definitions are installed, and nobody programs anything.
+/// Places the API server at the address of the first node and installs the CRDs; no agent runs yet.
 fn start<'a>(mut lab: harness::Lab<'a>, api: &ApiServer) -> Result<Lab<'a>> {
     let folder = WorkFolder::make()?;
     let server = server(api)?;
@@ -124,7 +126,7 @@ fn deploy(lab: &mut Lab<'_>, _: &mut Checks) -> Result<()> {
 }
 
 impl Lab<'_> {
-    /// As administrator, by the way that needs no Service.
+    /// Runs kubectl as administrator, at an address that needs no Service.
     fn kubectl(&self, words: &[&str], input: &str) -> Result<String> {
         let (config, cache) = (
             self.state.server.admin.display().to_string(),
@@ -178,7 +180,7 @@ impl Lab<'_> {
         self.state.kubelet.register(&node.object())
     }
 
-    /// Waits until somebody is answered.
+    /// Waits until a resident gets an answer.
     fn wait_answer(&self, from: Resident, target: SocketAddr) -> Result<()> {
         let what = format!("{} to be answered at {target}", from.name());
         let answered = || self.answered(from, target).map(drop);
@@ -187,10 +189,10 @@ impl Lab<'_> {
     }
 }
 
-/// Pods that serve nobody, one on each node.
+/// Pods that are no endpoints, one on each node.
 const CLIENTS: [Resident; 2] = [Resident::Pod(Node::A.pod(3)), Resident::Pod(Node::B.pod(3))];
 
-/// Where a kubeconfig has the API server.
+/// Address of the API server in a kubeconfig.
 fn server(api: &ApiServer) -> Result<SocketAddr> {
     let config = api.admin.display().to_string();
     let words = ["--kubeconfig", &config, "config", "view", "-o", "json"];
@@ -208,22 +210,26 @@ fn pod(node: Node) -> Result<Pod> {
     Pod::on(node).next().context("the node has no pods")
 }
 
-/// The first node: nobody reaches the API server by its cluster IP, and then everybody there does.
+/// The first node: without an agent its pods do not reach the API server by its cluster IP; with
+/// one, they do.
 fn first(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let pod = pod(Node::A)?;
     lab.register(Node::A)?;
     lab.cluster.move_controllers("first.socket")?;
     let controller = lab.state.server.controller.clone();
     lab.cluster.start_controller_on(&controller, &[])?;
-    let nobody = match lab.asks(pod) {
+    let unreachable = match lab.asks(pod) {
         Ok(()) => Err(anyhow!("{} reached it without any proxy", pod.name())),
         Err(_) => Ok(()),
     };
-    checks.check("without an agent no pod reaches the API server", nobody);
+    checks.check(
+        "without an agent no pod reaches the API server",
+        unreachable,
+    );
     lab.cluster.start_agent(Node::A)?;
     let reached = lab.wait_asks(pod);
     checks.check(
-        "the first node: a pod reaches the API server by its cluster IP, through Portolan alone",
+        "the first node: a pod reaches the API server by its cluster IP, only through Portolan",
         reached,
     );
     Ok(())
@@ -234,11 +240,14 @@ fn joins(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let pod = pod(Node::B)?;
     lab.cluster.start_agent(Node::B)?;
     lab.register(Node::B)?;
-    checks.check("a node that joins: so does a pod there", lab.wait_asks(pod));
+    checks.check(
+        "a node that joins: a pod there reaches it too",
+        lab.wait_asks(pod),
+    );
     Ok(())
 }
 
-/// All controllers go at once and come back elsewhere. Nodes serve meanwhile, one whose agent starts anew too.
+/// All controllers end at once and start elsewhere. Nodes keep serving, also the one whose agent restarts.
 fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.cluster.kill_controller()?;
     lab.cluster.kill_agent(Node::B)?;
@@ -250,7 +259,7 @@ fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.wait_asks(pod(Node::B)?)
     };
     checks.check(
-        "with all controllers gone nodes serve, also where an agent starts anew (S-199)",
+        "without any controller, nodes keep serving, also after an agent restarts (S-199)",
         serves(),
     );
     lab.cluster.move_controllers("second.socket")?;
@@ -265,7 +274,7 @@ fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     };
     checks.check(
-        "all controllers were moved at once: agents find them, and what changes is followed",
+        "after all controllers moved at once, agents find them and follow changes",
         found(),
     );
     Ok(())

@@ -38,12 +38,12 @@ spec:
 const NODE_PORT: u16 = 30080;
 /// New connections a second of each client.
 const PER_SECOND: u32 = 20;
-/// Between two changes.
+/// Pause between two changes.
 const PAUSE: Duration = Duration::from_secs(6);
-/// A load that reaches less than this share of its rate has shown nothing.
+/// A load that reaches less than this share of its rate proves nothing.
 const ENOUGH: f64 = 0.5;
 
-/// Each change, and what then is in the kernels.
+/// Each change, and its result in the kernels.
 const CHANGES: [(&str, &str, bool); 4] = [
     (r#"{"scheduler":"mh"}"#, "mh", false),
     (
@@ -93,16 +93,16 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for load in loads.finish()? {
         lab.line(&load.summary("new connections"));
         let what = format!(
-            "{}: no new connection fails where the frontend is there before and after",
+            "{}: no new connection fails at a frontend that exists before and after",
             load.name
         );
         checks.check(&what, load.none_failed(ENOUGH));
     }
-    checks.check("each change is in force on both nodes meanwhile", changed);
+    checks.check("each change is in force on both nodes", changed);
     Ok(())
 }
 
-/// Writes settings, and waits until the kernels of both nodes have them.
+/// Writes settings and waits until both kernels have them.
 fn change(lab: &Lab<'_>, settings: &str, scheduler: &str, wide: bool) -> Result<()> {
     let settings: Value = serde_json::from_str(settings)?;
     let patch = json!({"spec": {"settings": settings}}).to_string();

@@ -1,4 +1,4 @@
-//! The API server's own record of what the controller asked.
+//! The audit log of the API server: the controller's requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::control_plane::Options;
 
-/// The file of the record.
+/// The file of the audit log.
 const LOG: &str = "audit.log";
 
 /// Every request of the controller.
@@ -42,7 +42,7 @@ struct Response {
 const POLICY: &str = include_str!("../../../api/audit.yaml");
 
 impl Audit {
-    /// Lets the API server keep its record in a folder.
+    /// Makes the API server write its audit log into a folder.
     pub(super) fn keep(folder: &Path, options: &mut Options) -> Result<()> {
         let (policy, log) = (folder.join("audit.yaml"), folder.join(LOG));
         std::fs::write(&policy, POLICY)?;
@@ -53,7 +53,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Reads the record of a folder.
+    /// Reads the audit log of a folder.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(LOG);
         let text =
@@ -67,8 +67,8 @@ impl Audit {
         })
     }
 
-    /// The most watches of each resource that were open at one time. A server that was killed has
-    /// ended all of them without a word, so `restarts` may be added to what is seen.
+    /// The most watches of each resource that were open at one time. A killed server ends its
+    /// watches without an audit entry, so each restart may add to the count.
     pub(super) fn most_watches(&self) -> BTreeMap<String, usize> {
         let mut open: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut most = BTreeMap::new();
@@ -88,7 +88,7 @@ impl Audit {
         most
     }
 
-    /// How many requests were granted, by verb and resource (`patch proxyplans/status`).
+    /// Number of granted requests, by verb and resource (`patch proxyplans/status`).
     pub(super) fn granted(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for (name, _) in self.answered().filter(|(_, code)| *code < 400) {
@@ -97,8 +97,8 @@ impl Audit {
         counts
     }
 
-    /// Kinds of requests that the access rules forbade and never granted. A server that has just
-    /// started forbids everything for a moment, because it does not know its rules yet.
+    /// Kinds of requests that RBAC forbade and never granted. A server that has just started
+    /// forbids everything for a moment, because it has not read its roles yet.
     pub(super) fn forbidden(&self) -> BTreeSet<String> {
         let granted = self.granted();
         let forbidden = self.answered().filter(|(_, code)| *code == 403);
@@ -108,17 +108,17 @@ impl Audit {
             .collect()
     }
 
-    /// Fails if the access rules forbade something and never granted it.
+    /// Fails if RBAC forbade a kind of request and never granted it.
     pub(super) fn nothing_forbidden(&self) -> Result<()> {
         let forbidden = self.forbidden();
         ensure!(forbidden.is_empty(), "it was forbidden to {forbidden:?}");
         Ok(())
     }
 
-    /// What was asked, and the status of the answer.
+    /// Each request and the status of its response.
     fn answered(&self) -> impl Iterator<Item = (String, u16)> {
         self.lines.iter().filter_map(|line| {
-            // Of a watch that is still open there is no other line.
+            // A watch that is still open has no other line.
             let begun = matches!(line.stage.as_str(), "ResponseStarted" | "ResponseComplete");
             let code = line.response_status.as_ref()?.code.filter(|_| begun)?;
             let object = line.object_ref.as_ref()?;

@@ -1,5 +1,5 @@
-//! Input that makes no sense and that the API server lets pass: said once, where it belongs, and
-//! nothing else suffers.
+//! Invalid input that the API server accepts: it is reported once, on the right object, and affects
+//! nothing else.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "bad-input",
-    shows: "what the API server lets pass and makes no sense: one warning each, where it belongs",
+    shows: "invalid input that the API server accepts: one warning each, on the right object",
     run,
 };
 
 /// Until a warning is published, on hardware.
 const PUBLISHED: Duration = Duration::from_secs(75);
 
-/// Services that deserve a warning, and the Node.
+/// Services that get a warning.
 const SERVICES: [&str; 2] = ["Service default/longname", "Service default/v4only"];
 const NODE: &str = "Node nowhere";
 /// Lines in the controller's log about each object.
@@ -121,7 +121,7 @@ fn warnings(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
         "one warning about the Node without addresses, in its ProxyPlan",
         published(rig, ["pp", "nowhere", "/spec/warnings"], &[NODE]),
     );
-    // Touching the objects says nothing again.
+    // Touching the objects repeats no warning.
     let objects = [
         "service/v4only",
         "service/longname",
@@ -131,7 +131,7 @@ fn warnings(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     for object in objects {
         rig.plane.kubectl(&["annotate", object, "touched=yes"])?;
     }
-    // What comes after the touches is in the plans, so the touches were seen.
+    // This later object is in the plans, so the touches were processed.
     rig.plane.apply(LATER)?;
     rig.wait_equal(PUBLISHED)?;
     let said = rig.controller_said()?;
@@ -143,7 +143,7 @@ fn warnings(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
         };
         let lines: Vec<_> = said.lines().filter(about).collect();
         checks.require(
-            &format!("{object}: {due} in the log"),
+            &format!("{object}: {due} lines in the log"),
             lines.len() == due,
             &format!("{lines:#?}"),
         );
@@ -152,7 +152,7 @@ fn warnings(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A pod has an address that its node does not take for one of its pods' (S-70).
+/// A pod has an address outside the pod ranges of its node (S-70).
 fn outside_ranges(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
         "the condition PodsInRanges is Unknown while no endpoint names a node",
@@ -202,7 +202,7 @@ fn in_ranges(rig: &Rig<'_>, wanted: &str) -> Result<()> {
     })
 }
 
-/// Waits until the warnings of an object (kind, name, path) are about exactly these objects.
+/// Waits until an object (kind, name, path) has warnings about exactly these objects.
 fn published(rig: &Rig<'_>, of: [&str; 3], wanted: &[&str]) -> Result<()> {
     rig.eventually("the warnings to be published", PUBLISHED, || {
         let found = warned(rig, of)?;

@@ -67,7 +67,7 @@ impl Bulk {
         self.runtime.block_on(created)
     }
 
-    /// Does something with the client.
+    /// Runs `work` with the client.
     pub(super) fn run<T>(&self, work: impl AsyncFnOnce(Client) -> Result<T>) -> Result<T> {
         self.runtime.block_on(work(self.client.clone()))
     }

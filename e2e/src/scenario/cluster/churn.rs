@@ -1,5 +1,5 @@
-//! A busy cluster: hundreds of Services and their pods (in the long form a thousand, and four thousand pods) that real
-//! controllers create and change, while every program of the control plane and the controller are killed once.
+//! A busy cluster: real controllers create and change hundreds of Services and their pods (in the long form 1,000
+//! Services and 4,000 pods), while each program of the control plane and the controller are killed once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -33,22 +33,22 @@ const NODES: u8 = 20;
 const AGENTS: u8 = 8;
 /// Between two changes.
 const EVERY: Duration = Duration::from_millis(50);
-/// Until all pods run, and until plans are right again after the churn, on hardware.
+/// Until all pods run, and until plans are correct again after the churn, on hardware.
 const FILLED: Duration = Duration::from_secs(180);
 const EQUAL: Duration = Duration::from_secs(90);
-/// What is killed and started, and after which share of the time, per cent.
+/// Programs that are killed and restarted, and after which share of the time, in per cent.
 const KILLS: [(u32, Killed); 3] = [
     (20, Killed::Part(Part::ApiServer)),
     (45, Killed::Controller),
     (70, Killed::Part(Part::Etcd)),
 ];
 
-/// How much there is, and how long it changes.
+/// Size of the cluster and duration of the churn.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     services: usize,
     lasts: Duration,
-    /// Fewer changes than this show nothing.
+    /// Fewer changes than this prove nothing.
     changes: u32,
 }
 
@@ -110,16 +110,16 @@ fn churned(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     let restarted = made.restarted;
     let restarted = restarted.context("the API server was not restarted")?;
     checks.check(
-        "our objects are written within the budget, as the API server counts",
+        "writes of Portolan objects stay within the limit, as counted by the API server",
         writes(rig, restarted),
     );
     watches(rig, checks)
 }
 
-/// Writes a second that the ProxyConfig allows by default.
+/// Default write limit of the ProxyConfig, per second.
 const BUDGET: f64 = 50.0;
 
-/// Writes of our objects, counted by the API server since it was started again.
+/// Writes of Portolan objects, counted by the API server since its restart.
 fn writes(rig: &Rig<'_>, since: Instant) -> Result<()> {
     let metrics = rig.plane.kubectl(&["get", "--raw", "/metrics"])?;
     let of_ours = metrics.lines().filter(|line| {
@@ -135,16 +135,16 @@ fn writes(rig: &Rig<'_>, since: Instant) -> Result<()> {
         "{count} writes of our objects in {seconds:.0} s: {rate:.1} a second"
     ));
     ensure!(count > 0.0, "nothing was published");
-    ensure!(rate <= BUDGET, "the budget is {BUDGET} a second");
+    ensure!(rate <= BUDGET, "the limit is {BUDGET} a second");
     Ok(())
 }
 
-/// What was done, and how often it failed while a server was away.
+/// Number of changes by kind, and of those that failed while a server was down.
 #[derive(Debug, Default)]
 struct Made {
     changes: BTreeMap<&'static str, u32>,
     failed: u32,
-    /// When the API server was started again: its counters begin there.
+    /// Restart time of the API server, from which its counters count.
     restarted: Option<Instant>,
 }
 
@@ -298,7 +298,7 @@ impl Change {
     }
 }
 
-/// Three watches a kind at most: one, and room for servers that were killed without a word.
+/// At most three watches of each kind: one, plus those of killed servers without an audit entry.
 const MOST_WATCHES: usize = 3;
 
 fn watches(rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
@@ -308,7 +308,7 @@ fn watches(rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
     let what = format!("at most {MOST_WATCHES} watches of each kind: {watches:?}");
     checks.require(&what, within, "too many, or none seen");
     checks.check(
-        "nothing is asked for that the access rules do not give",
+        "the controller requests nothing that RBAC does not allow",
         audit.nothing_forbidden(),
     );
     Ok(())

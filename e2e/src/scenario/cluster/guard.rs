@@ -1,5 +1,5 @@
-//! Endpoints that vanish in mass on a real API server: held until somebody approves, whoever leads and whoever starts
-//! anew in the middle; or only told of.
+//! Mass loss of endpoints on a real API server: they are held until the loss is approved, also across a change of
+//! leader and a restart of controllers; or the loss is only reported.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::traffic::http;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "guard",
-    shows: "endpoints that vanish in mass while their nodes are Ready are held until somebody approves, or told of",
+    shows: "a mass loss of endpoints on Ready nodes is held until it is approved, or only reported",
     run,
 };
 
@@ -26,11 +26,11 @@ const NODES: u8 = 4;
 const SLICES: u8 = 3;
 const ENDPOINTS: u8 = 100;
 const ALL: usize = SLICES as usize * ENDPOINTS as usize;
-/// Until something is seen, on hardware: a look every 2 s.
+/// Until the controller reacts, on hardware: it checks every 2 s.
 const SOON: Duration = Duration::from_secs(20);
-/// Until another controller leads, which has 15 s without a word behind it.
+/// Until another controller leads: the lease expires after 15 s.
 const TAKEN: Duration = Duration::from_secs(60);
-/// So long nothing happens where nothing should.
+/// How long nothing may happen.
 const QUIET: Duration = Duration::from_secs(5);
 
 const SERVICE: &str = "
@@ -42,7 +42,7 @@ spec:
   ports: [{name: http, port: 80, targetPort: 8080}]
 ";
 
-/// The controllers, and the name of the loss that is held.
+/// The controllers, and the name of the held loss.
 struct Lab<'a> {
     replicas: Replicas<'a>,
     loss: String,
@@ -58,7 +58,7 @@ impl Environment for Lab<'_> {
     }
 }
 
-/// What is stored, and how many endpoints each node has.
+/// The stored status, and the number of endpoints of each node.
 #[derive(Debug)]
 struct Seen {
     guard: Value,
@@ -111,7 +111,7 @@ impl Lab<'_> {
         self.replicas.rig.configure(&json!({"guard": guard}))
     }
 
-    /// Whoever writes EndpointSlices takes all of them away.
+    /// Deletes all EndpointSlices, as a faulty writer would.
     fn empty(&self) -> Result<()> {
         let line = "delete endpointslices -l kubernetes.io/service-name=many --wait=false";
         self.replicas.rig.plane.kubectl_line(line).map(drop)
@@ -135,7 +135,7 @@ impl Lab<'_> {
         found.with_context(|| format!("{holder:?} leads"))
     }
 
-    /// A figure of a controller.
+    /// A metric of a controller.
     fn figure(&self, replica: &Replica, name: &str) -> Result<String> {
         let pages = replica.pages().context("it has no pages")?;
         let deadline = self.replicas.rig.stage.waits.limit(SOON);
@@ -145,7 +145,7 @@ impl Lab<'_> {
         Ok(found.unwrap_or_default().to_owned())
     }
 
-    fn told(&self, reason: &str) -> Result<()> {
+    fn has_event(&self, reason: &str) -> Result<()> {
         let words = ["get", "events", "-A", "-o", "json"];
         self.replicas.eventually(reason, SOON, || {
             let events: Value = serde_json::from_str(&self.replicas.rig.plane.kubectl(&words)?)?;
@@ -164,7 +164,7 @@ fn slice(number: u8) -> String {
     let mut text = head(number);
     for host in 1..=ENDPOINTS {
         let node = host % NODES + 1;
-        // Writing into a text never fails.
+        // Writing to a String never fails.
         let _ = writeln!(
             text,
             "- {{addresses: [10.200.{number}.{host}], nodeName: node-{node}, conditions: {{ready: true}}}}"
@@ -196,7 +196,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("all endpoints", filled),
             ("a loss that is held", held),
             ("changes meanwhile", passes),
-            ("controllers that start anew", anew),
+            ("controllers that restart", restarted),
             ("a loss that is reported", reported),
             ("rights", rights),
         ],
@@ -208,7 +208,7 @@ fn filled(lab: &mut Lab<'_>, _: &mut Checks) -> Result<()> {
     lab.until("all endpoints on all nodes", SOON, |seen| {
         seen.all_have(ALL)
     })?;
-    // Somebody has to have made the ProxyConfig.
+    // The leader has to create the ProxyConfig first.
     lab.replicas
         .eventually("a ProxyConfig", TAKEN, || lab.ask(&json!({"mode": "Hold"})))?;
     std::thread::sleep(QUIET);
@@ -218,7 +218,7 @@ fn filled(lab: &mut Lab<'_>, _: &mut Checks) -> Result<()> {
 fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nothing = lab.replicas.rig.audit()?.nothing_forbidden();
     checks.check(
-        "the controllers need no more rights than they have",
+        "the controllers need no more permissions than they have",
         nothing,
     );
     Ok(())
@@ -227,12 +227,13 @@ fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 fn held(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = lab.replicas.hashes()?;
     lab.empty()?;
-    let seen = lab.until("what vanished to be told", SOON, |seen| {
+    let seen = lab.until("the loss to be reported", SOON, |seen| {
         seen.text("mode") == "Hold" && seen.guard["lostEndpoints"] == json!(ALL)
     })?;
     std::thread::sleep(QUIET);
     checks.require(
-        "all EndpointSlices were deleted, and nodes have the plans that they had, what went first given back",
+        "all EndpointSlices were deleted, and nodes have their previous plans, with the first \
+         removals restored",
         lab.replicas.hashes()? == before,
         &format!("{seen:?}"),
     );
@@ -240,7 +241,7 @@ fn held(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let ready = seen.guard["readyEndpoints"].as_u64();
     let says = message.contains("approve=") && message.contains(&format!("{ALL} of "));
     checks.require(
-        "status.guard says what vanished, until when it is held, and what to do",
+        "status.guard has what vanished, until when it is held, and what to do",
         ready >= Some(300) && seen.guard["releaseTime"].is_string() && says,
         &format!("{seen:?}"),
     );
@@ -250,20 +251,20 @@ fn held(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         table.contains("Hold"),
         &table,
     );
-    checks.check("an event tells of it", lab.told("EndpointsVanished"));
+    checks.check("an event reports it", lab.has_event("EndpointsVanished"));
     let kubeconfig = lab.replicas.rig.plane.kubeconfig(Reach::Here);
     let kubeconfig = kubeconfig.display().to_string();
     let words = ["show", "node-1", "--kubeconfig", &kubeconfig];
     let noted = Program::ProxyPlan.try_with_input(&words, "")?.errors;
     checks.require(
-        "kubectl proxyplan notes that nodes have more than objects say",
+        "kubectl proxyplan notes that nodes have more endpoints than the objects",
         noted.contains("nodes keep endpoints"),
         &noted,
     );
     for replica in &lab.replicas.all {
         let held = lab.figure(replica, "portolan_controller_endpoints_held")?;
         checks.require(
-            &format!("controller {} counts what it holds", replica.name),
+            &format!("controller {} counts the held endpoints", replica.name),
             held == ALL.to_string(),
             &held,
         );
@@ -282,12 +283,16 @@ fn passes(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         + "- {addresses: [10.200.1.1], nodeName: node-2, conditions: {ready: false, serving: false}}\n";
     lab.replicas.rig.plane.apply(&sick)?;
     let less = lab.until("one less", SOON, |seen| seen.all_have(ALL));
-    checks.check("so does that one is not ready any more", less.map(drop));
+    checks.check(
+        "and so does the change of an endpoint to not ready",
+        less.map(drop),
+    );
     Ok(())
 }
 
-/// Both controllers are started anew, one after the other: whoever was not there does not know what is held.
-fn anew(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+/// Both controllers restart, one after the other: a controller that did not see the loss does not know which
+/// endpoints are held.
+fn restarted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = lab.replicas.hashes()?;
     lab.replicas.rig.agents()?.begin_history();
     let leader = lab.leader()?;
@@ -295,18 +300,18 @@ fn anew(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let replica = &mut lab.replicas.all[index];
         replica.running.take().context("it does not run")?.kill()?;
         replica.start()?;
-        // Its log goes on: it says that it waits once in each life.
+        // The log continues across restarts: it says once per start that the controller waits.
         let replica = &lab.replicas.all[index];
         let result = lab.replicas.eventually("it to wait", SOON, || {
             let waits = replica.said().contains("before this controller started");
             waits.then_some(()).context("it does not say so")
         });
         checks.check(
-            &format!("controller {} starts anew and makes no plans", replica.name),
+            &format!("controller {} restarts and computes no plans", replica.name),
             result,
         );
         let figure = lab.figure(replica, "portolan_controller_waiting_for_guard")?;
-        checks.require("and says so in its metrics", figure == "1", &figure);
+        checks.require("and reports that in its metrics", figure == "1", &figure);
         std::thread::sleep(QUIET);
         let seen = lab.look()?;
         let back: Vec<_> = lab
@@ -334,10 +339,13 @@ fn anew(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         seen.all_have(1) && seen.guard.is_null()
     });
     checks.check(
-        "once it is approved the endpoints go, and nothing is stored any more",
+        "once it is approved, the endpoints are removed and status.guard is cleared",
         gone.map(drop),
     );
-    checks.check("an event tells of that, too", lab.told("EndpointsReleased"));
+    checks.check(
+        "an event reports that, too",
+        lab.has_event("EndpointsReleased"),
+    );
     Ok(())
 }
 
@@ -352,13 +360,13 @@ fn reported(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     })?;
     let gone = lab.until("none on any node", SOON, |seen| seen.all_have(0));
     checks.check(
-        "with mode Report they go at once, and it is told",
+        "with mode Report they are removed at once, and the loss is reported",
         gone.map(drop),
     );
     let over = lab.until("its end", TAKEN, |seen| seen.guard.is_null());
-    checks.check("a report ends by itself", over.map(drop));
+    checks.check("the report expires", over.map(drop));
     lab.fill()?;
     let back = lab.until("all endpoints again", SOON, |seen| seen.all_have(ALL));
-    checks.check("and endpoints that come back are served", back.map(drop));
+    checks.check("and returning endpoints are served", back.map(drop));
     Ok(())
 }

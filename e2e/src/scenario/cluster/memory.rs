@@ -1,4 +1,4 @@
-//! What the controller's memory holds of a large cluster, read from a real API server.
+//! Memory of the controller for a large cluster on a real API server.
 
 use std::time::Duration;
 
@@ -17,20 +17,20 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// How many Services, in the short and in the long form.
+/// Number of Services in the short and in the long form.
 const SERVICES: u32 = 3000;
 const SERVICES_LONG: u32 = 10_000;
 const ENDPOINTS: u32 = 15;
 const NODES: u8 = 20;
-/// What the model and the plans of a Service should take, and the share of it at which this fails: memory
-/// differs by some per cent from run to run.
+/// Memory budget of one Service in model and plans, and the share of it at which this fails: memory varies by some
+/// per cent from run to run.
 const AIM_MB: f64 = 0.01;
 const FAILS_AT: f64 = 1.25;
 /// Until an agent has the plan of all Services, on hardware.
 const PLANNED: Duration = Duration::from_secs(60);
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    // Slices are written by ourselves: the controller manager would need half an hour.
+    // The scenario writes the slices itself: the controller manager would need half an hour.
     let options = Options {
         controllers: vec!["namespace-controller".into()],
         ..Options::default()
@@ -103,7 +103,7 @@ fn memory(rig: &Rig<'_>) -> Result<f64> {
         .controller()?
         .memory_kb()
         .context("the controller has ended")?;
-    ensure!(kb > 0, "the kernel does not tell");
+    ensure!(kb > 0, "the kernel reports no memory size");
     Ok(f64::from(u32::try_from(kb)?) / 1000.0)
 }
 
@@ -141,7 +141,7 @@ fn slice(number: u32) -> k8s_openapi::api::discovery::v1::EndpointSlice {
     }))
 }
 
-/// An object from the fields that matter.
+/// An object with the given fields.
 pub(super) fn object<K: serde::de::DeserializeOwned>(value: Value) -> K {
     #[allow(clippy::expect_used, reason = "the value stands in this file")]
     serde_json::from_value(value).expect("the fields have the right types")

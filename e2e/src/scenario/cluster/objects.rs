@@ -1,4 +1,4 @@
-//! Our objects as people meet them with kubectl: tables, YAML, explanations, refusals.
+//! Portolan objects in kubectl: tables, YAML, explanations, rejections.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "objects",
-    shows: "ProxyPlan, ProxyPlanSlice and ProxyConfig with kubectl: printed, explained, refused",
+    shows: "ProxyPlan, ProxyPlanSlice and ProxyConfig with kubectl: printed, explained, rejected",
     run,
 };
 
@@ -51,10 +51,10 @@ metadata: {name: web-2, labels: {app: web}}
 spec: {nodeName: node-2, containers: [{name: web, image: none, ports: [{containerPort: 8080}]}]}
 ";
 
-/// How something printed is made comparable.
+/// Normalises printed text for comparison.
 type Normal = fn(&str) -> String;
 
-/// What is printed, how it is made comparable, and the file with the text.
+/// The kubectl arguments, how the output is normalised, and the file with the expected text.
 const PRINTED: [(&[&str], Normal, &str); 7] = [
     (&["get", "pp"], printed::table, "get-pp.txt"),
     (
@@ -120,7 +120,7 @@ fn printed_objects(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
 }
 
 fn node_goes(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
-    checks.check("the objects of a Node that is deleted go", {
+    checks.check("the objects of a deleted Node are removed", {
         node_is_gone(rig)
     });
     Ok(())
@@ -137,15 +137,15 @@ fn node_is_gone(rig: &Rig<'_>) -> Result<()> {
     })
 }
 
-/// An object that the API server refuses.
+/// An object that the API server rejects.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Refusal {
-    /// What is wrong with it, for people.
+    /// Description of the mistake.
     what: String,
     /// The manifest.
     object: String,
-    /// What the server's sentence holds.
+    /// Text that the server's error contains.
     says: String,
 }
 
@@ -155,14 +155,14 @@ fn refusals(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     for Refusal { what, object, says } in &refusals {
         let words = ["create", "--dry-run=server", "--validate=strict", "-f", "-"];
         let said = match rig.plane.kubectl_with_input(&words, object) {
-            Ok(_) => Err(anyhow::anyhow!("it was taken")),
+            Ok(_) => Err(anyhow::anyhow!("the API server accepted it")),
             Err(error) if format!("{error:#}").contains(says) => Ok(()),
             Err(error) => Err(anyhow::anyhow!("{says:?} is not in: {error:#}")),
         };
         checks.check(&format!("refused: {what}"), said);
     }
     if refusals.is_empty() {
-        bail!("the table of refusals is empty");
+        bail!("the table of rejected objects is empty");
     }
     Ok(())
 }

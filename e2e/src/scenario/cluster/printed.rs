@@ -1,9 +1,9 @@
-//! What kubectl prints, compared with checked-in text. What differs from run to run (times, names
-//! of the server's own making, hashes) is replaced.
+//! Compares kubectl output with checked-in text. Values that differ between runs (times, generated
+//! names, hashes) are replaced.
 
 use anyhow::{Result, bail};
 
-/// Stands for what differs from run to run.
+/// Replaces values that differ between runs.
 const ANY: &str = "…";
 /// Stands for a cell without a value.
 const NOTHING: &str = "-";
@@ -20,10 +20,10 @@ const FIELDS: [&str; 8] = [
 ];
 /// Columns of tables whose values differ.
 const COLUMNS: [&str; 2] = ["AGE", "LAG"];
-/// The length of a plan's hash in words.
+/// The length of a plan hash as text.
 const HASH: usize = 32;
 
-/// YAML without what differs.
+/// YAML with variable values replaced.
 pub(super) fn yaml(text: &str) -> String {
     let line = |line: &str| {
         let (field, _) = line.split_once(": ").unwrap_or((line, ""));
@@ -36,12 +36,12 @@ pub(super) fn yaml(text: &str) -> String {
     text.trim_end().lines().map(line).collect()
 }
 
-/// A table without what differs, its columns two spaces apart.
+/// A table with variable values replaced and columns two spaces apart.
 pub(super) fn table(text: &str) -> String {
     let mut lines = text.lines();
     let first = lines.next().unwrap_or_default();
     let heads: Vec<&str> = first.split_whitespace().collect();
-    // A cell may be empty, so it is known by its place.
+    // A cell may be empty, so cells are found by column position.
     let starts = heads
         .iter()
         .map(|head| first.find(head).unwrap_or_default());
@@ -75,7 +75,7 @@ fn without_hashes(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Fails with the first line that differs, and all that was printed.
+/// Fails with the first line that differs, and the whole output.
 pub(super) fn compare(printed: &str, wanted: &str) -> Result<()> {
     let mut pairs = printed
         .lines()
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_differs_is_told() {
+    fn the_first_line_that_differs_is_reported() {
         assert!(compare("a\nb\n", "a\nb\n").is_ok());
         let error = compare("a\nb\n", "a\nc\n").unwrap_err().to_string();
         assert!(error.starts_with(r#"line 2 is "b", wanted "c""#), "{error}");

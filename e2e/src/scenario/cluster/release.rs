@@ -1,4 +1,4 @@
-//! The chart installed with the real helm on a fresh control plane, and what a controller of it is started with.
+//! The chart installed with the real helm on a fresh control plane, and the arguments and account of its controller.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::scenario::Stage;
 use crate::work_folder::WorkFolder;
 
-/// Not the namespace of the README, so that none is built in.
+/// Not the namespace of the README, to detect a hard-coded one.
 pub(super) const NAMESPACE: &str = "proxy";
 pub(super) const RELEASE: &str = "portolan";
 /// Pods of controllers.
@@ -27,7 +27,7 @@ pub(super) struct Release {
 }
 
 impl Release {
-    /// Starts the control plane, which keeps a record of what it is asked.
+    /// Starts the control plane with an audit log.
     pub(super) fn start(stage: &Stage, chart: PathBuf, mut options: Options) -> Result<Self> {
         let folder = WorkFolder::private()?;
         Audit::keep(&folder.path, &mut options)?;
@@ -41,7 +41,7 @@ impl Release {
         })
     }
 
-    /// A file of its own.
+    /// Path of a file in the folder of this run.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path.join(name)
     }
@@ -53,7 +53,7 @@ impl Release {
         Program::Helm.run(&[words, &own].concat())
     }
 
-    /// Installs with what is required, and the ports that are free here.
+    /// Installs with the required values and ports that are free here.
     pub(super) fn install(&self, more: &[&str]) -> Result<String> {
         self.install_as(RELEASE, more)
     }
@@ -96,7 +96,7 @@ impl Release {
         Ok((url, port))
     }
 
-    /// Something of an object of the release, as JSON.
+    /// An object of the release, as JSON.
     pub(super) fn object(&self, name: &str) -> Result<Value> {
         let words = ["get", name, "-n", NAMESPACE, "-o", "json"];
         Ok(serde_json::from_str(&self.plane.kubectl(&words)?)?)
@@ -147,8 +147,8 @@ impl Release {
     }
 }
 
-/// The arguments of a pod's one container as the kubelet would give them: `$(NAME)` is the field of the
-/// pod that the variable stands for.
+/// The arguments of a pod's container as the kubelet passes them: `$(NAME)` is replaced by the pod field of the
+/// variable.
 pub(super) fn arguments(pod: &Value) -> Result<Vec<String>> {
     let container = &pod["spec"]["containers"][0];
     let command = container["command"][0].as_str();
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_what_the_kubelet_makes_of_them() {
+    fn arguments_are_expanded_as_by_the_kubelet() {
         let mut pod = json!({
             "metadata": {"name": "controller-1"},
             "spec": {"containers": [{

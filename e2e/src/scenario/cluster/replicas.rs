@@ -1,5 +1,5 @@
-//! Several controllers on a real API server: all serve, one writes, and agents go on with another one when
-//! theirs is gone.
+//! Several controllers on a real API server: all serve, one writes, and agents move to another controller when theirs
+//! ends.
 
 mod convergence;
 mod delay;
@@ -24,18 +24,18 @@ use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
-    shows: "three controllers: all serve, one leads; its end moves agents and the lead; one lags; on which nodes a \
-            change is",
+    shows: "three controllers: all serve, one leads; its end moves agents and leadership; one \
+        lags; convergence of a change",
     run,
 };
 
 const NODES: u8 = 12;
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Until the lead is given back, on hardware: the others look every 2 s.
+/// Until a released lease is taken, on hardware: the others check every 2 s.
 const GIVEN_BACK: Duration = Duration::from_secs(8);
-/// Until it is taken from somebody who is gone: after 15 s without a word.
+/// Until the lease of a killed leader is taken: it expires after 15 s.
 const TAKEN: Duration = Duration::from_secs(30);
-/// Until agents have another controller and its plan.
+/// Until agents are connected to another controller and have its plan.
 const MOVED: Duration = Duration::from_secs(30);
 /// Until plans are in the store.
 const WRITTEN: Duration = Duration::from_secs(60);
@@ -73,7 +73,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// It does not run yet.
+    /// Prepares a controller that does not run yet.
     pub(super) fn new(rig: &Rig<'_>, name: &'static str) -> Result<Self> {
         let user = installation::CONTROLLER;
         Ok(Self {
@@ -111,10 +111,10 @@ impl Replica {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Where its pages are.
+    /// The address of its health and metrics pages.
     pub(super) fn pages(&self) -> Option<SocketAddr> {
         let said = self.said();
-        // It may have been started more than once.
+        // It may have been started more than once, so the last line counts.
         let line = said
             .lines()
             .rfind(|line| line.contains("health and metrics"))?;
@@ -125,7 +125,7 @@ impl Replica {
 
 /// Several controllers on one control plane, and agents that go to any of them.
 pub(super) struct Replicas<'a> {
-    // The order matters: controllers end before their control plane.
+    // Fields are dropped in this order: controllers before their control plane.
     pub(super) all: Vec<Replica>,
     pub(super) rig: Rig<'a>,
 }
@@ -141,7 +141,7 @@ impl<'a> Replicas<'a> {
         Ok(Self { all, rig })
     }
 
-    /// Starts agents of the first nodes, which go to any of the controllers.
+    /// Starts agents of the first nodes, which may connect to any of the controllers.
     pub(super) fn connect(&mut self, nodes: u8) -> Result<()> {
         let sockets = self
             .all
@@ -184,7 +184,7 @@ impl<'a> Replicas<'a> {
             .map_err(|error| self.with_logs(error))
     }
 
-    /// Waits until one leads that is not this one, and tells which.
+    /// Waits for a leader other than `but`, and returns its name.
     fn wait_leader(&self, but: Option<&str>, limit: Duration) -> Result<&'static str> {
         self.eventually("another controller to lead", limit, || {
             let holder = self.holder()?;
@@ -243,7 +243,7 @@ fn all_serve(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
 
 fn leaders(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let console = replicas.rig.stage.console;
-    // From here on pods only come, so no plan is ever as it was.
+    // From here on pods are only added, so no plan returns to an earlier state.
     replicas.rig.agents()?.begin_history();
     let leader = replicas.wait_leader(None, TAKEN)?;
     checks.check("one of them writes ProxyPlans", written(replicas));
@@ -251,9 +251,12 @@ fn leaders(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let running = replicas.named(leader)?.running.as_ref();
     running.context("it does not run")?.ask_to_end()?;
     let second = replicas.wait_leader(Some(leader), GIVEN_BACK)?;
-    checks.check("another one leads at once", Ok(()));
+    checks.check("another controller leads at once", Ok(()));
     replicas.rig.plane.apply(&pod(3))?;
-    checks.check("agents follow what remains", replicas.rig.wait_equal(MOVED));
+    checks.check(
+        "agents follow the remaining controllers",
+        replicas.rig.wait_equal(MOVED),
+    );
     checks.check("and it writes ProxyPlans", follows(replicas, 3));
     replicas.named(leader)?.running = None;
     replicas.named(leader)?.start()?;
@@ -262,23 +265,27 @@ fn leaders(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     running.context("it does not run")?.kill()?;
     replicas.rig.plane.apply(&pod(4))?;
     checks.check(
-        "agents follow what remains again",
+        "agents follow the remaining controller",
         replicas.rig.wait_equal(MOVED),
     );
     let third = replicas.wait_leader(Some(second), TAKEN)?;
     console.line(&format!("controller {third} leads"));
     replicas.rig.plane.apply(&pod(5))?;
     checks.check(
-        "agents follow the third one as well",
+        "agents follow the third controller as well",
         replicas.rig.wait_equal(MOVED),
     );
     checks.check("which writes ProxyPlans as well", follows(replicas, 5));
     lagging::run(replicas, second, checks)?;
-    checks.check("nobody does what it may not", rights(replicas));
+    checks.check(
+        "no controller needs more permissions than it has",
+        rights(replicas),
+    );
     Ok(())
 }
 
-/// Waits until all listen: agents begin at different ones, and at another one where theirs is not there yet.
+/// Waits until all controllers listen. Agents begin at different ones, and would move on if theirs did not listen
+/// yet.
 fn wait_listen(replicas: &Replicas<'_>) -> Result<()> {
     replicas.eventually("every controller to listen", MOVED, || {
         let mut all = replicas.all.iter();
@@ -289,13 +296,13 @@ fn wait_listen(replicas: &Replicas<'_>) -> Result<()> {
     })
 }
 
-/// Agents began at different ones.
+/// Fails unless each controller serves some agents.
 fn serve_some(replicas: &Replicas<'_>) -> Result<()> {
     for replica in &replicas.all {
         let said = replica.said();
         ensure!(
             said.contains("agent connected"),
-            "{} serves nobody",
+            "{} serves no agent",
             replica.name
         );
     }
@@ -315,7 +322,7 @@ fn written(replicas: &Replicas<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The plan of a node names the Service whose endpoint it has got.
+/// Waits until the plan of a node names the Service of its new endpoint.
 fn follows(replicas: &Replicas<'_>, node: u8) -> Result<()> {
     let node = format!("node-{node}");
     let path = "jsonpath={.spec.services[*].name}";

@@ -1,5 +1,5 @@
-//! What the scenarios of a real API server stand on: a control plane with our objects and access
-//! rules, the controller as itself with no more rights than it needs, light agents.
+//! The base of scenarios on a real API server: a control plane with the CRDs and RBAC rules, the
+//! controller under its own account with minimal permissions, and light agents.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::work_folder::WorkFolder;
 
-/// How long the controller may need to ask of everything once and plan it, on hardware.
+/// How long the controller may need to list everything and plan it, on hardware.
 const FIRST_PLAN: Duration = Duration::from_secs(30);
-/// What is asked for: all that a plan is made of.
+/// The kinds of objects that a plan depends on.
 const EVERYTHING: &str = "nodes,services,endpointslices,servicecidrs,proxyconfigs";
 
 /// Everything that runs; dropping it ends everything.
 pub(super) struct Rig<'a> {
-    // The order matters: who depends on another ends before it.
+    // Fields are dropped in this order: dependents first.
     agents: Option<LightAgents>,
     controller: Option<Running>,
     pub(super) kubelet: Kubelet,
@@ -35,8 +35,8 @@ pub(super) struct Rig<'a> {
 }
 
 impl<'a> Rig<'a> {
-    /// Starts everything but the controller and the agents: so many nodes, which our kubelet plays, with
-    /// room for so many pods each.
+    /// Starts everything but the controller and the agents: `nodes` nodes of the lab's kubelet, with room for
+    /// `pods_a_node` pods each.
     pub(super) fn start(
         stage: &'a Stage,
         mut options: Options,
@@ -59,19 +59,19 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// Starts the controller with the rights of its own user.
+    /// Starts the controller with the permissions of its own user.
     pub(super) fn start_controller(&mut self) -> Result<()> {
         let listen = format!("unix:{}", self.socket().display());
         self.start_controller_with(&["--listen", &listen, "--insecure"])
     }
 
-    /// The same, with more words.
+    /// The same, with more arguments.
     pub(super) fn start_controller_also(&mut self, more: &[&str]) -> Result<()> {
         let listen = format!("unix:{}", self.socket().display());
         self.start_controller_with(&[&["--listen", &listen, "--insecure"], more].concat())
     }
 
-    /// The same, with words of how it is reached.
+    /// The same, with arguments that say how it is reached.
     pub(super) fn start_controller_with(&mut self, more: &[&str]) -> Result<()> {
         let kubeconfig = self
             .plane
@@ -86,7 +86,7 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Ends the controller at once.
+    /// Kills the controller.
     pub(super) fn kill_controller(&mut self) -> Result<()> {
         let running = self.controller.take();
         running.context("the controller does not run")?.kill()
@@ -105,12 +105,12 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Lets these be the agents.
+    /// Replaces the agents.
     pub(super) fn set_agents(&mut self, agents: LightAgents) {
         self.agents = Some(agents);
     }
 
-    /// A place for a file that goes with everything else.
+    /// Path of a file that is removed with the rig.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path.join(name)
     }
@@ -125,12 +125,12 @@ impl<'a> Rig<'a> {
         let agents = self.agents()?;
         self.eventually("every agent to have a plan", FIRST_PLAN, || {
             let without = agents.nodes().find(|node| agents.hash(node).is_none());
-            without.map_or(Ok(()), |node| Err(anyhow!("{node} has none")))
+            without.map_or(Ok(()), |node| Err(anyhow!("{node} has no plan")))
         })
         .map_err(|error| self.with_logs(error))
     }
 
-    /// Asks until the answer is no error; the last error is reported.
+    /// Retries until `ask` succeeds; on timeout, returns the last error.
     pub(super) fn eventually<T>(
         &self,
         what: &str,
@@ -140,15 +140,16 @@ impl<'a> Rig<'a> {
         self.stage.waits.eventually(what, on_hardware, ask)
     }
 
-    /// Waits until every agent's plan is the one that `plan --manifests` makes from scratch of what
-    /// kubectl prints.
+    /// Waits until every agent's plan equals the one that `plan --manifests` computes from scratch
+    /// from the output of kubectl.
     pub(super) fn wait_equal(&self, on_hardware: Duration) -> Result<()> {
         let what = "every agent's plan to equal one made from scratch";
         self.eventually(what, on_hardware, || self.plans_are_equal())
             .map_err(|error| self.with_logs(error))
     }
 
-    /// Fails with the first agent whose plan differs from one made from scratch, and in what.
+    /// Fails with the first agent whose plan differs from one computed from scratch, and the
+    /// difference.
     fn plans_are_equal(&self) -> Result<()> {
         let yaml = self
             .plane
@@ -170,7 +171,7 @@ impl<'a> Rig<'a> {
         Ok(())
     }
 
-    /// Asks for something in the spec of the ProxyConfig.
+    /// Patches the spec of the ProxyConfig.
     pub(super) fn configure(&self, spec: &Value) -> Result<()> {
         let patch = json!({"spec": spec}).to_string();
         let words = [
@@ -190,7 +191,7 @@ impl<'a> Rig<'a> {
         Audit::read(&self.folder.path)
     }
 
-    /// What the controller has logged.
+    /// The log of the controller.
     pub(super) fn controller_said(&self) -> Result<String> {
         let path = self.controller_log();
         std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))

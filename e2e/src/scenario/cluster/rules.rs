@@ -1,5 +1,5 @@
-//! The rules of Services with the real thing as the source: Kubernetes' own controllers make the
-//! slices, hints and addresses, and the plans that nodes are sent must say what a table expects.
+//! Rules of Services with real input: Kubernetes' own controllers write the slices, hints and
+//! addresses, and the plans of the nodes have to match a table.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use crate::scenario::{Checks, Scenario, Stage};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "rules",
-    shows: "Services of every type, policies, hints and pods that end: plans of Kubernetes' own slices",
+    shows: "Services of every type, policies, hints and terminating pods: plans from Kubernetes' \
+        own slices",
     run,
 };
 
@@ -31,17 +32,17 @@ const NODES: u8 = 4;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
-    /// What is claimed, with its S-numbers.
+    /// The claim, with its S-numbers.
     step: String,
     /// Manifests.
     #[serde(default)]
     apply: String,
-    /// How long pods that are deleted from now on go on, in seconds.
+    /// Grace period of pods that are deleted from now on, in seconds.
     grace: Option<u64>,
     /// Commands of kubectl, word by word.
     #[serde(default)]
     run: Vec<Vec<String>>,
-    /// By node and Service, what its plan says.
+    /// Expected lines of the plan, by node and Service.
     expect: BTreeMap<String, BTreeMap<String, Vec<String>>>,
 }
 
@@ -83,7 +84,7 @@ fn go(rig: &Rig<'_>, step: &Step, pods: &mut Pods) -> Result<()> {
     })
 }
 
-/// Fails with the first node and Service of which the plan says something else.
+/// Fails with the first node and Service whose plan differs.
 fn says_so(rig: &Rig<'_>, step: &Step, pods: &Pods) -> Result<()> {
     for (node, services) in &step.expect {
         let plan = rig.agents()?.plan(node);
@@ -99,7 +100,7 @@ fn says_so(rig: &Rig<'_>, step: &Step, pods: &Pods) -> Result<()> {
     Ok(())
 }
 
-/// What a plan says about a Service of the namespace `default`.
+/// The lines of a plan about a Service of the namespace `default`.
 fn lines(plan: &PlanDocument, service: &str, pods: &Pods) -> Vec<String> {
     let own = |namespace: &str, name: &str| (namespace, name) == ("default", service);
     let mut lines = Vec::new();
@@ -138,7 +139,7 @@ fn group(port: &PortDocument, list: &ListDocument, internal: bool, pods: &Pods) 
         .collect();
     served.sort();
     let served = match served.is_empty() {
-        true => "nobody".to_owned(),
+        true => "no endpoint".to_owned(),
         false => served.join(" "),
     };
     let mut line = format!(
@@ -162,7 +163,7 @@ fn group(port: &PortDocument, list: &ListDocument, internal: bool, pods: &Pods) 
     line
 }
 
-/// Addresses that the API server chose are told by their family.
+/// Addresses that the API server chose are printed as their family.
 fn frontend(frontend: &FrontendDocument) -> String {
     let kind = frontend.kind.as_str();
     match (frontend.kind, frontend.address) {
@@ -174,7 +175,7 @@ fn frontend(frontend: &FrontendDocument) -> String {
     }
 }
 
-/// Names of pods by their addresses; those of pods that are gone stay known.
+/// Names of pods by address, including pods that are gone.
 #[derive(Debug, Default)]
 struct Pods(BTreeMap<String, String>);
 

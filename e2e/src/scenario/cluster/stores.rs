@@ -1,5 +1,6 @@
-//! The controller's watches on a real API server above each store that people run: servers that go
-//! away, versions that are too old, servers that stall, objects deleted while nobody looked.
+//! The controller's watches on a real API server with each supported etcd version: servers that
+//! restart, expired resource versions, servers that stall, and objects deleted while the watch was
+//! down.
 
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 
 /// From a change until every plan equals one made from scratch, on hardware.
 const EQUAL: Duration = Duration::from_secs(30);
-/// How long a server stalls, and a client does not read.
+/// How long a server stalls, and how long a client does not read.
 const STALL: Duration = Duration::from_secs(3);
-/// What the controller says where lists are not streamed.
+/// The log line of the controller if lists are not streamed.
 const NO_STREAMS: &str = "the server streams no lists";
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
@@ -53,10 +54,10 @@ impl On<'_, '_> {
         let said = self.rig.controller_said()?;
         let paged = said.contains(NO_STREAMS);
         self.check(
-            "lists are streamed where the server does that, else read in pages",
+            "lists are streamed if the server supports that, else read in pages",
             (paged == (store == Store::Debian34))
                 .then_some(())
-                .with_context(|| format!("the controller says {NO_STREAMS:?}: {paged}")),
+                .with_context(|| format!("the controller logged {NO_STREAMS:?}: {paged}")),
         );
         for part in [Part::ApiServer, Part::Etcd] {
             self.rig.plane.restart(part)?;
@@ -66,14 +67,14 @@ impl On<'_, '_> {
                 .apply(&pods(&format!("after-{}", part.name()), 1))?;
             self.equal(&format!("after {} was killed and started", part.name()));
         }
-        // The watch goes on from a version that the new server does not have any more.
+        // The watch resumes from a resource version that the new server no longer has.
         self.rig.controller()?.pause()?;
         self.rig.plane.apply(&pods("unseen", 20))?;
         self.rig.plane.kubectl(&["delete", "service", "old"])?;
         self.rig.plane.restart(Part::ApiServer)?;
         self.rig.plane.wait_ready()?;
         self.rig.controller()?.resume()?;
-        self.equal("what happened and what was deleted while nobody looked");
+        self.equal("changes and deletions while the watch was down");
         self.rig.plane.pause(Part::ApiServer)?;
         crate::waits::sleep_until(std::time::Instant::now() + STALL)?;
         self.rig.plane.resume(Part::ApiServer)?;
@@ -81,7 +82,7 @@ impl On<'_, '_> {
         self.equal("after the API server stalled");
         let nothing = self.rig.audit()?.nothing_forbidden();
         self.check(
-            "the controller asks for nothing that its access rules do not give",
+            "the controller requests nothing that RBAC does not allow",
             nothing,
         );
         self.rig.check_running()

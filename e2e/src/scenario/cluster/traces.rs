@@ -1,4 +1,4 @@
-//! One trace for each change, in Jaeger, and what becomes of it when something is slow, fails or is away.
+//! One trace for each change in Jaeger, also when a change is coalesced or fails, or when Jaeger is unavailable.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,9 +22,9 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 
 /// Until a change is in Jaeger, on hardware: pods start, slices are written, nodes answer.
 const TRACED: Duration = Duration::from_secs(30);
-/// Until something is not there, on hardware.
+/// How long to wait before the absence of something is certain, on hardware.
 const SETTLES: Duration = Duration::from_secs(3);
-/// Only this form has examples.
+/// Only this format has exemplars.
 const OPENMETRICS: &str = "application/openmetrics-text";
 const NODES: [&str; 2] = ["node-1", "node-2"];
 
@@ -91,7 +91,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("one change", one_change),
             ("coalesced changes", coalesced),
             ("without Jaeger", away),
-            ("a share of nothing", sampled),
+            ("a share of 0", sampled),
         ],
     )
 }
@@ -132,7 +132,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Changes something about the Service that nodes have to follow.
+    /// Changes the scheduler annotation of the Service.
     fn annotate(&self, scheduler: &str) -> Result<()> {
         let annotation = format!("proxy.portolan.dev/scheduler={scheduler}");
         let words = ["annotate", "--overwrite", "service", "web", &annotation];
@@ -148,7 +148,7 @@ impl Lab<'_> {
             .traces()
     }
 
-    /// The traces that Jaeger has now, by their ids.
+    /// IDs of the traces that Jaeger has now.
     fn known(&self) -> Result<BTreeSet<String>> {
         let ids = self.traces()?.into_iter().map(|trace| trace.id);
         Ok(ids.collect())
@@ -181,7 +181,7 @@ fn whole(trace: &Trace) -> bool {
     trace.named("apply").count() == NODES.len()
 }
 
-/// A pod becomes ready: its change is followed to both nodes.
+/// A pod becomes ready: the trace of its change reaches both nodes.
 fn one_change(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = lab.known()?;
     lab.pod("web-2", "node-2")?;
@@ -208,11 +208,15 @@ fn one_change(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         line.starts_with("portolan_controller_change_duration_seconds_bucket")
             && line.contains("# {trace_id=\"")
     });
-    checks.require("a histogram leads to a trace", exemplar, &page.body);
+    checks.require(
+        "a histogram has an exemplar with the trace",
+        exemplar,
+        &page.body,
+    );
     Ok(())
 }
 
-/// Two changes while an agent is at a third: they go out as one, and are linked.
+/// Two changes while an agent applies a third: they are sent as one, and their traces are linked.
 fn coalesced(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = lab.known()?;
     lab.rig.agents()?.hold("node-1", true);
@@ -228,15 +232,15 @@ fn coalesced(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let holder = lab.new_trace(&before, "the trace with the work of two changes", is_holder)?;
     let other = lab.new_trace(&before, "the trace that it is linked with", is_other)?;
     checks.check(
-        "a change that went with another is linked with it, both ways",
+        "a coalesced change is linked with the other one, both ways",
         holder.check_took_along(&other, "node-1"),
     );
     let shapes = holder.check_shape().and_then(|()| other.check_shape());
-    checks.check("and both have their shape", shapes);
+    checks.check("and both traces are complete", shapes);
     Ok(())
 }
 
-/// Nobody takes traces: everything else goes on.
+/// Jaeger is unavailable: everything else works.
 fn away(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let lost = "portolan_controller_trace_exports_total{result=\"failed\"}";
     let before = lab.metric(lost)?;
@@ -256,10 +260,10 @@ fn away(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         ensure!(count > before, "{count}");
         Ok(())
     });
-    checks.check("what was lost is counted", counted);
+    checks.check("lost traces are counted", counted);
     let said = lab.rig.controller_said()?;
     let once = said.matches("traces are lost").count() == 1;
-    checks.require("and told once, with what to check", once, &said);
+    checks.require("and logged once, with what to check", once, &said);
     lab.start_jaeger()?;
     lab.annotate("rr")?;
     let back = lab.new_trace(&BTreeSet::new(), "a trace once Jaeger is back", whole);
@@ -267,7 +271,7 @@ fn away(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// With a share of nothing, only what is remarkable is kept.
+/// With a share of 0, only slow and failed changes are kept.
 fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.rig.kill_controller()?;
     lab.start_controller("0")?;
@@ -281,7 +285,7 @@ fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let rig = &lab.rig;
     rig.eventually("the first plans", TRACED, || more_than(&no, 0.0))?;
     let (known, left_out) = (lab.known()?, lab.metric(&no)?);
-    // Its agents have to be back, or the change is not followed to a node.
+    // Agents have to be connected again, or the trace has no node.
     rig.eventually("both agents", TRACED, || {
         more_than("portolan_controller_nodes_in_force", 1.5)
     })?;
@@ -290,7 +294,7 @@ fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     std::thread::sleep(SETTLES);
     let now = lab.known()?;
     checks.require(
-        "of ordinary changes none is kept where the share is nothing",
+        "with a share of 0, no ordinary change is kept",
         now == known,
         &format!("{now:?}"),
     );
@@ -299,13 +303,13 @@ fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let failed = lab.new_trace(&known, "the trace of a change that fails", |_| true)?;
     let root = failed.root()?;
     let says = root.failure() == Some("not in force on 1 of 2 nodes");
-    let what = "one that fails somewhere is kept and says so";
+    let what = "a change that fails on a node is kept and has the failure";
     checks.require(what, says, &format!("{root:?}"));
     let mut delivered = failed.named("deliver");
     let of_node = delivered.find(|span| span.failure() == Some(FAILURE));
     let node = of_node.and_then(|span| span.node());
     checks.require(
-        "on which node, and what",
+        "with the node and the operation",
         node == Some("node-2"),
         &format!("{:?}", failed.spans),
     );

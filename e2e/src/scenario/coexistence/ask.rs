@@ -1,4 +1,4 @@
-//! Questions to Services: who must answer whom.
+//! Requests to Services, and the endpoints that have to answer.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub(super) struct Question<'a> {
     pub(super) protocol: Protocol,
 }
 
-/// How long an answer may take; less than TCP waits before it tries again.
+/// How long an answer may take; less than TCP waits before its first retransmission.
 const PATIENCE: Duration = Duration::from_millis(900);
 
 /// A frontend of every kind of the Service `open`, in both families and over both protocols.
@@ -33,7 +33,7 @@ pub(super) const OPEN: [(&str, Protocol); 8] = [
     ("[2001:db8:113::1]:53", Protocol::Udp),
     ("[fd00:50::11]:30080", Protocol::Tcp),
 ];
-/// Who serves it.
+/// The pods that serve it.
 pub(super) const OPEN_PODS: [&str; 2] = ["pod-a1", "pod-b1"];
 
 impl Question<'_> {
@@ -52,7 +52,7 @@ impl Question<'_> {
         Ok(lab.inside(from, attempt)?.outcome)
     }
 
-    /// Whether all of these answer, twice around, and nobody else.
+    /// Checks that all of these endpoints answer, twice each, and no other.
     pub(super) fn is_answered(&self, lab: &Lab<'_>, by: &[&str]) -> Result<()> {
         let (from, to) = (self.from, self.to);
         let mut met = BTreeSet::new();
@@ -80,7 +80,7 @@ impl Question<'_> {
 }
 
 /// Whether every kind of client is served by `open` on all of its frontends.
-pub(super) fn everybody_is_served(lab: &Lab<'_>) -> Result<()> {
+pub(super) fn all_clients_are_served(lab: &Lab<'_>) -> Result<()> {
     for from in ["outside", "pod-a3", "node-a"] {
         for (to, protocol) in OPEN {
             let question = Question { from, to, protocol };

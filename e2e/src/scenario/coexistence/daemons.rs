@@ -25,8 +25,8 @@ const HOST: [(&str, Protocol); 8] = [
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for from in [OUTSIDE, "pod-a3", "node-a", "node-b"] {
-        // A daemon that takes datagrams on all addresses answers a pod of its node from the address of
-        // the pod's gateway, and no proxy can know whom that answers.
+        // A daemon that receives datagrams on all addresses answers a pod of its node from the address of the pod's
+        // gateway, and no proxy can match that answer to a request.
         let lost = |protocol| from == "pod-a3" && protocol == Protocol::Udp;
         let mut asked = HOST.into_iter().filter(|(_, protocol)| !lost(*protocol));
         let served = asked.try_for_each(|(to, protocol)| {
@@ -41,7 +41,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!("daemons of both nodes serve {from} over {over} as endpoints (S-55)");
         checks.check(&what, served);
     }
-    nobody(lab, checks)?;
+    without_endpoints(lab, checks)?;
     listener(lab, checks)
 }
 
@@ -55,8 +55,8 @@ const EMPTY: [(Protocol, u16); 6] = [
     (Protocol::Sctp, 8087),
 ];
 
-/// S-224: a daemon on the number of a frontend without endpoints hears nothing.
-fn nobody(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+/// S-224: a daemon on the port of a frontend without endpoints receives nothing.
+fn without_endpoints(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let daemon = Server::start(&lab.node(Node::A)?, "squatter", &EMPTY)?;
     for (protocol, port) in EMPTY {
         for address in ["192.168.50.11", "[fd00:50::11]"] {
@@ -67,15 +67,15 @@ fn nobody(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
                     let question = Question { from, to, protocol };
                     question.ends(lab, &Outcome::Refused)
                 });
-            let what = format!("{to}/{protocol} without endpoints refuses everybody (S-224)");
+            let what = format!("{to}/{protocol} without endpoints refuses all clients (S-224)");
             checks.check(&what, refused);
         }
     }
-    let heard = daemon.answered();
+    let received = daemon.answered();
     checks.require(
-        "… and a daemon on the same ports hears nothing (S-224)",
-        heard == 0,
-        &format!("it heard {heard} times"),
+        "… and a daemon on the same ports receives nothing (S-224)",
+        received == 0,
+        &format!("it received {received} requests"),
     );
     daemon.end()
 }
@@ -100,7 +100,7 @@ fn listener(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     });
     checks.check(
-        "a node port wins over a listener on its number (S-31)",
+        "a node port takes precedence over a listener on the same port (S-31)",
         alone,
     );
     let question = Question {
@@ -114,7 +114,8 @@ fn listener(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     squatter.end()
 }
 
-/// Node ports answer on the node's primary addresses here, so its other ones are nobody's business.
+/// Node ports answer on the node's primary addresses here, so its other addresses are free for
+/// daemons.
 fn other_address(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let node = lab.node(Node::A)?;
     let address = |act| {
@@ -130,7 +131,7 @@ fn other_address(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         seen: outside_address(Family::IPv4),
     };
     let what =
-        "a daemon on an address without node ports has its port, and sees its clients (S-158)";
+        "a daemon on an address without node ports keeps its port and sees its clients (S-158)";
     checks.require(what, outcome == wanted, &format!("{outcome}, not {wanted}"));
     address("del").map(drop)
 }

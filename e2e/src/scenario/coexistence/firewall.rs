@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 
-use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use super::ask::{OPEN_PODS, Question, all_clients_are_served};
 use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
@@ -41,16 +41,16 @@ fn forward_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         Program::Ip.run(&["route", "add", "10.244.1.0/24", "via", "192.168.50.11"])
     })?;
     let forwards = straight.is_answered(lab, &["pod-a1"]);
-    checks.check("node-a forwards to its pods as it is", forwards);
+    checks.check("node-a forwards to its pods by default", forwards);
     rules(lab, "-P FORWARD DROP")?;
     let silent = straight.ends(lab, &Outcome::Silent);
-    checks.check("with FORWARD policy DROP it does not", silent);
-    let what = "with FORWARD policy DROP Services serve everybody (S-81)";
-    checks.check(what, everybody_is_served(lab));
+    checks.check("with FORWARD policy DROP, it does not", silent);
+    let what = "with FORWARD policy DROP, Services serve all clients (S-81)";
+    checks.check(what, all_clients_are_served(lab));
     rules(lab, "-P FORWARD ACCEPT")
 }
 
-/// What hosts let in that let nothing in by default: what they asked for, and how IPv6 finds neighbours.
+/// Usual exceptions of hosts with INPUT policy DROP: replies, and IPv6 neighbour discovery.
 const LET_IN: [&str; 3] = [
     "INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
     "INPUT -p ipv6-icmp -j ACCEPT",
@@ -72,12 +72,12 @@ fn input_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     };
     let silent = daemon.ends(lab, &Outcome::Silent);
     checks.check(
-        "with INPUT policy DROP nobody reaches a daemon of node-a",
+        "with INPUT policy DROP, no client reaches a daemon of node-a",
         silent,
     );
-    let what = "with INPUT policy DROP Services serve everybody (S-213)";
-    checks.check(what, everybody_is_served(lab));
-    let what = "with INPUT policy DROP unused ports are refused (S-27)";
+    let what = "with INPUT policy DROP, Services serve all clients (S-213)";
+    checks.check(what, all_clients_are_served(lab));
+    let what = "with INPUT policy DROP, unused ports are refused (S-27)";
     checks.check(what, unused_ports_are_refused(lab));
     rules(lab, "-P INPUT ACCEPT")?;
     for rule in line("-D") {
@@ -86,7 +86,7 @@ fn input_drop(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// What a manager might insert, in its order from the top.
+/// Rules of a firewall manager, in their order from the top.
 const INSERTED: [&str; 7] = [
     "-N FIREWALL",
     "-A FIREWALL -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
@@ -107,16 +107,16 @@ const REMOVED: [&str; 5] = [
 fn manager(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     INSERTED.into_iter().try_for_each(|line| rules(lab, line))?;
     let inserted = lab.everything(Node::A)?;
-    let what = "below a firewall manager's rules Services serve everybody (S-165)";
-    checks.check(what, everybody_is_served(lab));
+    let what = "below a firewall manager's rules, Services serve all clients (S-165)";
+    checks.check(what, all_clients_are_served(lab));
     let what = "… unused ports are refused (S-27)";
     checks.check(what, unused_ports_are_refused(lab));
-    let what = "… and who is not in the source ranges meets silence (S-86)";
+    let what = "… and clients outside the source ranges get no answer (S-86)";
     checks.check(what, guarded_is_silent(lab));
-    // Three times the period after which the agent looks at the kernel by itself.
+    // Three sync periods.
     let period = lab.limit(std::time::Duration::from_secs(1));
     waits::sleep_until(std::time::Instant::now() + 3 * period)?;
-    let what = "no rule of the manager is touched and none of ours is doubled (S-165, S-168)";
+    let what = "no rule of the manager is changed and none of ours is duplicated (S-165, S-168)";
     let unchanged = witness::must_equal(&unordered(inserted), &unordered(lab.everything(Node::A)?));
     checks.check(what, unchanged);
     let what = "our jump of nat is before the manager's rule again (S-166)";

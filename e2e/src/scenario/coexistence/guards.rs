@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use super::ask::{OPEN_PODS, Question, all_clients_are_served};
 use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
@@ -41,11 +41,12 @@ fn held_by_the_node(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         || question("node-a", GUARDED.0).is_answered(lab, &OPEN_PODS[..1]),
     );
     checks.check(
-        "a node that has a guarded address itself reaches it, if another address of it may (S-223)",
+        "a node that has a guarded address itself reaches it if another of its addresses may \
+         (S-223)",
         own,
     );
     checks.check(
-        "… and not where none of its addresses may (S-86, S-223)",
+        "… and not if none of its addresses may (S-86, S-223)",
         question("node-a", CLOSED.0).ends(lab, &Outcome::Silent),
     );
     checks.check(
@@ -99,15 +100,15 @@ fn flushed(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         ),
     });
     checks.require(
-        "before a flush of all rules source ranges hold, and again within a second after it (S-226)",
+        "source ranges hold before a flush of all rules, and again within a second after it (S-226)",
         tally.made > ENOUGH
             && tally.last_answered.is_none_or(|last| last > flushed)
             && open.is_none_or(|open| open < back),
         &format!("{tally:?}, flushed at {flushed:?}"),
     );
     checks.check(
-        "… and Services serve everybody (S-226)",
-        everybody_is_served(lab),
+        "… and Services serve all clients (S-226)",
+        all_clients_are_served(lab),
     );
     Ok(())
 }

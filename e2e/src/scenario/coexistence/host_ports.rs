@@ -1,11 +1,11 @@
-//! Chains that translate whatever comes to an address of the node, as CNI's portmap and Docker make them for host
-//! ports and published ports. Services with the same port keep their packets (S-166, S-212).
+//! Chains that translate all packets to an address of the node, as the CNI plugin portmap and Docker add them for
+//! host ports and published ports. Services with the same port keep their packets (S-166, S-212).
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::ask::{Question, everybody_is_served};
+use super::ask::{Question, all_clients_are_served};
 use super::firewall::{TOOLS, nat_is_ours_first, rules};
 use crate::harness::Lab;
 use crate::scenario::Checks;
@@ -42,7 +42,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         rules(lab, &format!("-t nat -D {jump}"))?;
         rules(lab, &format!("-t nat -I {jump}"))?;
     }
-    // Three times the period after which the agent looks at the kernel by itself.
+    // Three sync periods.
     let period = lab.limit(Duration::from_secs(1));
     waits::sleep_until(Instant::now() + 3 * period)?;
     checks.check(
@@ -59,8 +59,10 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 fn served(lab: &Lab<'_>, checks: &mut Checks, place: &str) -> Result<()> {
     checks.check(
-        &format!("beside host ports of the same number, {place}, Services serve everybody (S-212)"),
-        everybody_is_served(lab),
+        &format!(
+            "beside host ports of the same number, {place}, Services serve all clients (S-212)"
+        ),
+        all_clients_are_served(lab),
     );
     for to in ["192.168.50.11:80", "[fd00:50::11]:80"] {
         let question = Question {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::ask::{OPEN_PODS, Question, everybody_is_served};
+use super::ask::{OPEN_PODS, Question, all_clients_are_served};
 use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
@@ -44,17 +44,17 @@ const COUNTERS: [(Counter, &str); 5] = [
 enum Counter {
     /// Packets to a backend with the CNI's mark.
     BackendTheirs,
-    /// Packets to a backend with ours, before they are masqueraded.
+    /// Packets to a backend with Portolan's mark, before they are masqueraded.
     BackendOurs,
-    /// What the overlay makes of them, with the CNI's mark.
+    /// Encapsulated packets of the overlay, with the CNI's mark.
     OuterTheirs,
-    /// The same with ours.
+    /// The same with Portolan's mark.
     OuterOurs,
     /// The same with the mark that leads packets to IPVS.
     OuterCaptured,
 }
 
-/// Reachable by nobody but through the table that the mark selects.
+/// Reachable only through the routing table that the mark selects.
 const FAR: &str = "198.51.100.77";
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -78,14 +78,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         rules(line, false)?;
     }
     counting("A")?;
-    let what = "where a CNI marks every IPv4 packet, Services serve everybody (S-172)";
-    checks.check(what, everybody_is_served(lab));
+    let what = "where a CNI marks every IPv4 packet, Services serve all clients (S-172)";
+    checks.check(what, all_clients_are_served(lab));
     let counts = counts(
         &node.inside(|| Program::Iptables.run(&["-w", "-t", "mangle", "-nvxL", "POSTROUTING"]))?,
     )?;
     checks.check(
-        "its mark stays on packets to backends, beside ours, and none of ours is on one that an overlay \
-         makes of them (S-72, S-172)",
+        "its mark stays on packets to backends, beside ours, and encapsulated packets do not have \
+         ours (S-72, S-172)",
         judge(&counts),
     );
     counting("D")?;
@@ -135,7 +135,7 @@ fn policy_routing(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     };
     let lost = far.ask(lab)?;
     checks.require(
-        "nobody reaches an address that only a rule leads to",
+        "without the ip rule, no client reaches an address that only it leads to",
         !matches!(lost, Outcome::Answered { .. }),
         &format!("{lost} without the rule"),
     );
@@ -145,7 +145,7 @@ fn policy_routing(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let from = OUTSIDE;
     let (to, protocol) = ("192.168.50.11:30080", Protocol::Tcp);
     let served = Question { from, to, protocol }.is_answered(lab, &OPEN_PODS);
-    let served = served.and_then(|()| everybody_is_served(lab));
-    checks.check("… and Services serve everybody all the same", served);
+    let served = served.and_then(|()| all_clients_are_served(lab));
+    checks.check("… and Services still serve all clients", served);
     rule("del").map(drop)
 }

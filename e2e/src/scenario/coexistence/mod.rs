@@ -1,6 +1,6 @@
-//! Portolan beside what else a node has: firewalls and their managers, policy routing by marks,
-//! links with a smaller MTU, daemons on the node's own addresses. On the overlay with strict reverse
-//! path filters, where the most can go wrong.
+//! Portolan beside other software on a node: firewalls and their managers, policy routing by marks,
+//! links with a smaller MTU, daemons on the node's own addresses. It runs on the overlay with
+//! strict reverse path filters, where the most can go wrong.
 
 mod ask;
 mod daemons;
@@ -20,7 +20,8 @@ use crate::topology::Network;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "coexistence",
-    shows: "firewalls, marks of others, smaller MTUs and daemons of the node keep working, and so do Services",
+    shows: "Services work beside firewalls, foreign marks, smaller MTUs and daemons of the node, \
+        and so do those",
     run,
 };
 

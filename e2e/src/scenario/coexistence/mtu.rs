@@ -21,9 +21,9 @@ const BYTES: usize = 300_000;
 /// Far more than the transfer takes, and less than TCP gives up after.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// A policy rule that the agent puts back when it looks at the node's network. Nothing depends on it meanwhile.
+/// A policy rule that the agent restores when it reads the node's network. Nothing depends on it meanwhile.
 const LOOKED_AT: &str = "92:";
-/// Its coming makes the agent look.
+/// Adding it triggers a read of the network.
 const ADDRESS: &str = "192.168.50.77/32";
 const WHOLE: &str = "10.96.0.0/12 dev kube-ipvs0";
 
@@ -53,14 +53,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             Ended::Stalled { .. } => Ok(()),
             Ended::Whole => bail!("the transfer ended"),
         });
-        let what = format!("{from} -> {to}: without the errors of the small link it hangs");
+        let what = format!("{from} -> {to}: without the ICMP errors of the small link it hangs");
         checks.check(&what, hangs);
         errors_are_dropped(lab, family, false)?;
-        if is_told_late(from, family) {
-            // Only its route learns; whether this transfer ends is the kernel's business.
+        if learns_late(from, family) {
+            // Only its route learns the MTU; whether this transfer completes depends on the kernel.
             transfer(lab, &listener, from, target)?;
         }
-        let what = format!("{from} -> {to}: with them a large transfer ends (S-85)");
+        let what = format!("{from} -> {to}: with them a large transfer completes (S-85)");
         let ended = transfer(lab, &listener, from, target).and_then(|ended| match ended {
             Ended::Whole => Ok(()),
             Ended::Stalled { taken } => bail!("it stalled after {taken} bytes"),
@@ -74,8 +74,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The kernel keeps a path MTU beside its routes, for one address inside the range. The agent looks at
-/// them all when an address comes, and shows that it did by what it repairs.
+/// The kernel keeps a path MTU beside its routes, for one address inside the range. The agent reads all routes when
+/// an address is added; the rule that it restores proves that it did.
 fn ranges_are_whole(lab: &Lab<'_>) -> Result<()> {
     let waits = lab.stage.waits;
     lab.node(Node::A)?.inside(|| {
@@ -98,10 +98,10 @@ fn ranges_are_whole(lab: &Lab<'_>) -> Result<()> {
     })
 }
 
-/// Whether the first connection may hang. The kernel tells the route, but over IPv4 not a socket that
-/// has this route already, where it is one to the node itself over another device than `lo`: the next
-/// connection is the first to know. It is the same with addresses bound to a dummy device.
-fn is_told_late(from: &str, family: Family) -> bool {
+/// Whether the first connection may hang. The kernel updates the route. Over IPv4 it does not update a socket that
+/// uses this route already, if the route leads to the node itself over another device than `lo`: only the next
+/// connection uses the new MTU. Addresses bound to a dummy device behave the same.
+fn learns_late(from: &str, family: Family) -> bool {
     from == Node::A.name() && family == Family::IPv4
 }
 
@@ -124,13 +124,13 @@ fn errors_are_dropped(lab: &Lab<'_>, family: Family, yes: bool) -> Result<()> {
 
 /// How a transfer ended that began.
 enum Ended {
-    /// All bytes came.
+    /// All bytes arrived.
     Whole,
-    /// So many came, and then none for long.
+    /// This number of bytes arrived, then none for a long time.
     Stalled { taken: usize },
 }
 
-/// Sends all bytes, and is told how many came.
+/// Sends all bytes, and reads from the receiver how many arrived.
 fn transfer(
     lab: &Lab<'_>,
     listener: &TcpListener,
@@ -149,7 +149,7 @@ fn transfer(
         };
         let ended = taken?;
         if let Ended::Whole = ended {
-            // Whoever waited for the rest of a stalled one ends by an error, as it should.
+            // The receiver of a stalled transfer ends with an error, as expected.
             sent?;
         }
         Ok(ended)
@@ -162,9 +162,9 @@ fn send(target: SocketAddr, patience: Duration) -> Result<()> {
     stream.set_read_timeout(Some(patience))?;
     stream.write_all(&vec![0x2a; BYTES])?;
     stream.shutdown(Shutdown::Write)?;
-    let mut told = String::new();
-    stream.read_to_string(&mut told)?;
-    ensure!(told == BYTES.to_string(), "the other side got {told:?}");
+    let mut count = String::new();
+    stream.read_to_string(&mut count)?;
+    ensure!(count == BYTES.to_string(), "the other side got {count:?}");
     Ok(())
 }
 
@@ -175,7 +175,7 @@ fn take_in(listener: &TcpListener, patience: Duration) -> Result<Ended> {
         match listener.accept() {
             Ok((stream, _)) => break stream,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                ensure!(start.elapsed() < patience, "nobody connected");
+                ensure!(start.elapsed() < patience, "no client connected");
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => return Err(error).context("accept a large transfer"),
@@ -196,6 +196,6 @@ fn take_in(listener: &TcpListener, patience: Duration) -> Result<Ended> {
         }
     }
     stream.write_all(count.to_string().as_bytes())?;
-    ensure!(count == BYTES, "{count} bytes came of {BYTES}");
+    ensure!(count == BYTES, "only {count} of {BYTES} bytes arrived");
     Ok(Ended::Whole)
 }

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::ask::{OPEN, Question, everybody_is_served};
+use super::ask::{OPEN, Question, all_clients_are_served};
 use crate::harness::Lab;
 use crate::program::Program;
 use crate::scenario::Checks;
@@ -59,8 +59,8 @@ fn rules_of_pods(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     mangle("-A")?;
     checks.check(
-        "where a CNI routes pods by policy rules and marks, Services serve everybody (S-172)",
-        everybody_is_served(lab),
+        "where a CNI routes pods by policy rules and marks, Services serve all clients (S-172)",
+        all_clients_are_served(lab),
     );
     mangle("-D")?;
     for rule in policy_rules() {
@@ -87,7 +87,7 @@ fn no_default_route(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
     });
     checks.check(
-        "on a node without a default route Services serve pods and outsiders (S-15)",
+        "on a node without a default route, Services serve pods and outsiders (S-15)",
         served,
     );
     let own = [
@@ -121,8 +121,8 @@ fn no_default_route(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
         ))?;
     }
     checks.check(
-        "… and serves everybody once it has one again",
-        everybody_is_served(lab),
+        "… and all clients once it has a default route again",
+        all_clients_are_served(lab),
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is broken, how it is put right, and what doctor has to say about it.
+//! The table of faults: how each is caused and repaired, and the finding that doctor has to report.
 
 use std::path::Path;
 
@@ -9,22 +9,22 @@ use crate::program::Program;
 
 /// Something that is broken.
 pub(super) struct Break {
-    /// In words.
+    /// A description.
     pub(super) what: &'static str,
-    /// The check that tells, and how.
+    /// The check that reports it, and its status.
     pub(super) check: &'static str,
     pub(super) level: &'static str,
     /// A part of its remedy.
     pub(super) remedy: &'static str,
-    /// What is done.
+    /// The change that causes the fault.
     pub(super) change: Change,
-    /// What of the node is kept to be put back.
+    /// State of the node that is saved and restored afterwards.
     pub(super) saves: Saves,
-    /// What puts the rest right.
+    /// Commands that repair the rest.
     pub(super) undo: &'static [&'static str],
 }
 
-/// What is done to a node.
+/// A change of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// Programs with their arguments; `sysctl NAME VALUE` writes a setting.
@@ -33,7 +33,7 @@ pub(super) enum Change {
     DeadController,
     /// The plan on disk was confirmed an hour ago.
     OldPlan,
-    /// A file of the state directory holds something else.
+    /// A file of the state directory has other content.
     Garbage(&'static str),
     /// As many connections are tracked as may be.
     FullTracking,
@@ -41,7 +41,7 @@ pub(super) enum Change {
     ReadOnlyState,
 }
 
-/// What of a node is put back from what it was.
+/// State of a node that is saved before a change and restored after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saves {
     /// Nothing.
@@ -265,7 +265,7 @@ pub(super) fn prepare(node: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Runs commands in a node; gives back what is to be put back.
+/// Runs commands in a node; returns the state to restore.
 pub(super) fn execute(node: &Namespace, commands: &[&str], saves: Saves) -> Result<String> {
     node.inside(|| {
         let before = match saves {
@@ -286,7 +286,7 @@ fn routes() -> Result<String> {
         let line = format!("{family} route show dev kube-ipvs0 proto 112");
         for line in Program::Ip.run_line(&line)?.lines() {
             let mut words: Vec<_> = line.split_whitespace().collect();
-            // What only older versions say, and what the tool does not take back.
+            // Words that only older versions print and the tool does not accept as input.
             words.truncate(
                 words
                     .iter()
@@ -338,7 +338,7 @@ fn one(command: &str) -> Result<()> {
         ("ipvsadm", _) => Program::Ipvsadm,
         ("iptables", _) => Program::Iptables,
         ("nft", _) => Program::Nft,
-        _ => bail!("nobody knows {command:?}"),
+        _ => bail!("unknown command {command:?}"),
     };
     program.run(arguments).map(drop)
 }
@@ -346,7 +346,7 @@ fn one(command: &str) -> Result<()> {
 /// The limit belongs to the machine: it is set outside of the node.
 const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
-/// Lowers the limit to what the node has; gives back what it was.
+/// Lowers the limit to the current number of connections; returns the previous limit.
 pub(super) fn fill_tracking(node: &Namespace) -> Result<String> {
     let count = node.inside(|| {
         let count = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")?;

@@ -1,5 +1,5 @@
-//! A node in order, then broken in one way after the other: `portolan-agent doctor` names each with its
-//! remedy and nothing else, and is quiet once it is put right.
+//! A healthy node, then one fault after the other: `portolan-agent doctor` reports each fault with its remedy and
+//! nothing else, and no finding once it is repaired.
 
 mod breaks;
 
@@ -21,7 +21,7 @@ use crate::waits::SOON;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "doctor",
-    shows: "doctor names each thing that is broken on a node, with its remedy, and nothing else",
+    shows: "doctor reports each fault of a node, with its remedy, and nothing else",
     run,
 };
 
@@ -31,7 +31,7 @@ const USUAL: [&str; 1] = ["connection-table"];
 
 type Lab<'a> = harness::Lab<'a>;
 
-/// On a node that an agent programmed, which then ended: nothing is put right by itself.
+/// Runs on a node whose agent has ended, so nothing is repaired automatically.
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut lab = Lab::new(stage, Network::Bridged)?;
     lab.add_files(external_files())?;
@@ -46,7 +46,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 fn hint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let said = lab.cluster.said(NODE)?;
     checks.require(
-        "an agent that starts hints at a small table of connections (S-195)",
+        "a starting agent warns about a small connection table (S-195)",
         said.contains("conn_tab_bits=18"),
         &said,
     );
@@ -55,24 +55,27 @@ fn hint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 fn breaks(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     breaks::prepare(&lab.node(NODE)?)?;
-    lab.heading("a node in order");
-    checks.check("doctor is quiet on a node in order", is_quiet(lab));
-    lab.heading("broken in one way after the other");
+    lab.heading("a healthy node");
+    checks.check("doctor reports nothing on a healthy node", is_quiet(lab));
+    lab.heading("one fault after the other");
     for broken in BREAKS {
-        let told = is_told(lab, broken);
-        checks.check(&format!("{}: {}", broken.check, broken.what), told);
+        let reported = reports(lab, broken);
+        checks.check(&format!("{}: {}", broken.check, broken.what), reported);
     }
-    checks.check("doctor is quiet again once all is put right", is_quiet(lab));
+    checks.check(
+        "doctor reports nothing once all faults are repaired",
+        is_quiet(lab),
+    );
     Ok(())
 }
 
-/// Breaks, asks and puts right, in this order whatever comes of it.
-fn is_told(lab: &mut Lab<'_>, broken: &Break) -> Result<()> {
+/// Causes the fault, runs doctor and repairs the fault, also if a step fails.
+fn reports(lab: &mut Lab<'_>, broken: &Break) -> Result<()> {
     let undone = change(lab, broken)?;
     let asked = ask(lab, broken.change == Change::ReadOnlyState);
     let restored = restore(lab, broken, &undone);
     let ended = asked?;
-    restored.context("put it right")?;
+    restored.context("repair the fault")?;
     let found = alarms(&ended.output)?;
     let [(check, level, remedy)] = found.as_slice() else {
         anyhow::bail!("{found:#?}");
@@ -91,7 +94,7 @@ fn is_told(lab: &mut Lab<'_>, broken: &Break) -> Result<()> {
     Ok(())
 }
 
-/// Breaks something; gives back what the node had.
+/// Causes a fault; returns the previous state of the node.
 fn change(lab: &mut Lab<'_>, broken: &Break) -> Result<String> {
     let node = lab.node(NODE)?;
     let state = lab.cluster.state_folder(NODE);
@@ -125,7 +128,7 @@ fn restore(lab: &mut Lab<'_>, broken: &Break, before: &str) -> Result<()> {
     }
 }
 
-/// Writes the plan again, as if it had been written so long ago.
+/// Rewrites the saved plan with a timestamp `ago` in the past.
 fn date_plan(lab: &Lab<'_>, ago: Duration) -> Result<()> {
     let saved = SavedPlan::new(&lab.cluster.state_folder(NODE), NODE.name());
     let (plan, _) = saved.read()?.context("there is no plan")?;
@@ -160,8 +163,8 @@ fn ask(lab: &Lab<'_>, read_only: bool) -> Result<Ended> {
 }
 
 fn is_quiet(lab: &Lab<'_>) -> Result<()> {
-    // A controller that was started a moment ago is not there at once.
-    lab.eventually("doctor to be quiet", SOON, || {
+    // A controller that has just started is not reachable at once.
+    lab.eventually("doctor to report nothing", SOON, || {
         let ended = ask(lab, false)?;
         let found = alarms(&ended.output)?;
         ensure!(found.is_empty() && ended.status.success(), "{found:#?}");
@@ -171,8 +174,8 @@ fn is_quiet(lab: &Lab<'_>) -> Result<()> {
 
 /// Check, level and remedy of everything that is not in order, and not so on every node of the lab.
 fn alarms(output: &str) -> Result<Vec<(String, String, String)>> {
-    let told: Value = serde_json::from_str(output).with_context(|| output.to_owned())?;
-    let findings = told["findings"].as_array().context("no findings")?;
+    let report: Value = serde_json::from_str(output).with_context(|| output.to_owned())?;
+    let findings = report["findings"].as_array().context("no findings")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let all = findings.iter().map(|finding| {
         let remedy = text(&finding["remedy"]);

@@ -1,5 +1,5 @@
-//! How connections end: not as long as their endpoint is somewhere, at the deadline once it is gone,
-//! and at once with their Service.
+//! How connections end: not while their endpoint exists, at the deadline once it is gone, and at
+//! once with their Service.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::harness::wrote_nothing;
 use crate::topology::world::{Family, Node, Pod};
 use crate::waits::SOON;
 
-/// How long connections to what is gone may go on, in this part: time enough to see that they do.
+/// Drain deadline in this part: long enough to observe that connections stay open until then.
 const SHORT: Duration = Duration::from_secs(8);
-/// Longer than the agent takes to look at what drains.
+/// Longer than the agent's interval for checking draining servers.
 const LOOKS: Duration = Duration::from_secs(3);
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -54,12 +54,12 @@ fn restarted(lab: &mut Lab<'_>, checks: &mut Checks, pod: Pod, calls: &mut [Call
         .and_then(|()| lab.has_weight(pod, Some(0)))
         .and_then(|()| live(calls));
     checks.check(
-        "an agent that is killed meanwhile writes nothing when it comes back (S-118)",
+        "an agent that is killed meanwhile writes nothing after its restart (S-118)",
         nothing,
     );
     lab.turn(pod, State::Ready)?;
     checks.check(
-        "an endpoint that comes back gets its weight and keeps its connections (S-117)",
+        "a returning endpoint gets its weight back and keeps its connections (S-117)",
         lab.has_weight(pod, Some(1)).and_then(|()| live(calls)),
     );
     Ok(())
@@ -76,7 +76,7 @@ fn gone(
     let begin = Instant::now();
     lab.turn(pod, State::Gone)?;
     checks.check(
-        "connections to an endpoint that left the cluster go on at first (S-114)",
+        "connections to a removed endpoint stay open at first (S-114)",
         lab.has_weight(pod, Some(0)).and_then(|()| live(calls)),
     );
     let removed = lab.eventually("the real server to be removed", SHORT + SOON, || {
@@ -84,17 +84,17 @@ fn gone(
     });
     let early = begin.elapsed() < SHORT;
     checks.check(
-        "and end at the deadline, not before (S-115)",
+        "and end at the deadline, not earlier (S-115)",
         removed.and_then(|()| {
             ensure!(!early, "it was removed after {:?}", begin.elapsed());
             dead(calls)
         }),
     );
-    checks.check("others do not notice", live(others));
+    checks.check("other connections are not affected", live(others));
     Ok(())
 }
 
-/// All endpoints stop being ready, the virtual servers with them; nobody's connection ends.
+/// All endpoints become not ready and the virtual servers are removed, but no connection ends.
 fn empty(
     lab: &mut Lab<'_>,
     checks: &mut Checks,
@@ -108,13 +108,13 @@ fn empty(
             let result = lab.refused(client, at(family, 80));
             let name = client.name();
             checks.check(
-                &format!("{name} over {family} is refused while nobody is ready (S-21)"),
+                &format!("{name} over {family} is refused while no endpoint is ready (S-21)"),
                 result,
             );
         }
     }
     checks.check(
-        "and open connections go on (S-114)",
+        "and open connections stay open (S-114)",
         live(calls).and_then(|()| live(others)),
     );
     lab.turn_all(&rest, State::Ready)?;
@@ -123,7 +123,7 @@ fn empty(
         .call(first, Family::IPv4)
         .and_then(|mut call| call.line.lives());
     checks.check(
-        "then new ones are answered, and old ones still live (S-117)",
+        "then new connections are answered, and old ones are still open (S-117)",
         answered
             .and_then(|()| live(calls))
             .and_then(|()| live(others)),
@@ -135,7 +135,7 @@ fn empty(
 fn deleted(lab: &mut Lab<'_>, checks: &mut Checks, calls: &mut Vec<Call>) -> Result<()> {
     lab.put(SERVICE, "# nothing\n")?;
     checks.check(
-        "a Service that is deleted takes its connections with it (S-120)",
+        "the connections of a deleted Service end (S-120)",
         dead(calls),
     );
     lab.put(SERVICE, &lab.state.service)?;
@@ -145,13 +145,13 @@ fn deleted(lab: &mut Lab<'_>, checks: &mut Checks, calls: &mut Vec<Call>) -> Res
         .iter()
         .try_for_each(|pod| lab.has_weight(*pod, Some(1)));
     checks.check(
-        "made again it has all of its endpoints, and keeps them (S-121)",
+        "created again, it has and keeps all of its endpoints (S-121)",
         all.and(weights),
     );
     Ok(())
 }
 
-/// Whether no word comes back on any of them.
+/// Checks that none of them gets an echo.
 fn dead(calls: &mut Vec<Call>) -> Result<()> {
     ensure!(!calls.is_empty(), "there is no connection to look at");
     for mut call in std::mem::take(calls) {

@@ -1,6 +1,6 @@
-//! Connections outlive what happens to their endpoint's place in the cluster: it stops being ready,
-//! leaves the slices and comes back, loses all others, while agents are killed; they end when their
-//! endpoint is gone for good, or their Service.
+//! Connections survive changes of their endpoint: it becomes not ready, leaves the slices and
+//! returns, or is the last one, while agents are killed. They end when their endpoint or their
+//! Service is gone for good.
 
 mod endings;
 mod rolling;
@@ -22,13 +22,13 @@ use crate::witness::{self, VirtualServer};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "draining",
-    shows: "connections that live through all that happens to endpoints and agents, and how others end",
+    shows: "connections survive changes of endpoints and restarts of agents; how the others end",
     run,
 };
 
-/// Who calls.
+/// The clients.
 const CLIENTS: [Resident; 3] = clients_of(Node::A);
-/// Who answers.
+/// The endpoints.
 const BACKENDS: [Pod; 4] = [
     Node::A.pod(1),
     Node::A.pod(2),
@@ -37,20 +37,20 @@ const BACKENDS: [Pod; 4] = [
 ];
 /// Where pods keep connections open.
 const LINES: u16 = 7070;
-/// How long the Service's connections may go on when their endpoint is gone; in the manifest.
+/// Drain deadline of the Service, as in the manifest.
 const LONG: &str = "10m";
 
-/// What the slices say of an endpoint.
+/// The state of an endpoint in the slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ready,
-    /// It lives and takes nobody: a probe failed.
+    /// It runs but takes no new connections: a probe failed.
     Unready,
     /// It is in no slice.
     Gone,
 }
 
-/// A connection that a client holds.
+/// An open connection of a client.
 struct Call {
     client: Resident,
     family: Family,
@@ -69,7 +69,7 @@ impl Call {
     }
 }
 
-/// What the manifests say, and the connections that are open.
+/// The content of the manifests, and the open connections.
 struct Open {
     service: String,
     endpoints: BTreeMap<Pod, State>,
@@ -142,7 +142,7 @@ fn slices(endpoints: &BTreeMap<Pod, State>) -> Result<String> {
 }
 
 impl Lab<'_> {
-    /// Lets the slices say this of an endpoint, and waits until both nodes follow.
+    /// Sets the state of an endpoint in the slices, and waits until both nodes follow.
     fn turn(&mut self, pod: Pod, state: State) -> Result<()> {
         self.turn_all(&[pod], state)
     }
@@ -160,7 +160,7 @@ impl Lab<'_> {
             endpoints.insert(*pod, state);
         }
         let text = slices(endpoints)?;
-        // No node hears of endpoints that change without being used before or after.
+        // Endpoints that are used neither before nor after a change cause no update on any node.
         if before == taken(endpoints) {
             return self.write(SLICES, &text);
         }
@@ -194,7 +194,7 @@ impl Lab<'_> {
         })
     }
 
-    /// The weight that a node's kernel gives a pod for lines; `None` when it is not there.
+    /// The weight of a pod for the port `lines` in a node's kernel; `None` if it is missing.
     fn weight(&self, node: Node, family: Family, pod: Pod) -> Result<Option<u32>> {
         let servers = witness::virtual_servers(&self.node(node)?)?;
         let key = VirtualServer {
@@ -221,7 +221,7 @@ impl Lab<'_> {
     }
 }
 
-/// Whether each of these connections carries a word there and back.
+/// Checks that each of these connections echoes.
 fn live(calls: &mut [Call]) -> Result<()> {
     ensure!(!calls.is_empty(), "there is no connection to look at");
     for call in calls {

@@ -1,4 +1,5 @@
-//! Endpoints go and come back one after the other, and agents are killed, under new connections.
+//! Endpoints are removed and return one after the other, and agents are killed, while new
+//! connections are made.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::topology::world::{Family, Node};
 use crate::traffic::Protocol;
 use crate::traffic::load::Rate;
 
-/// How often each endpoint goes and comes back.
+/// How often each endpoint is removed and returns.
 const ROUNDS: u32 = 2;
 /// New connections a second of each client.
 const PER_SECOND: u32 = 20;
@@ -52,7 +53,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         checks.check(&what, load.none_failed(ENOUGH));
     }
     let what = format!(
-        "{} open connections live through all of it (S-114, S-117, S-118)",
+        "{} open connections survive all of it (S-114, S-117, S-118)",
         calls.len()
     );
     checks.check(&what, rolled.and_then(|()| live(&mut calls)));

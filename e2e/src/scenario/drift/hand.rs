@@ -1,5 +1,5 @@
-//! One thing after the other is changed by hand, under load, and has to be right again in time, with
-//! no more operations than it takes.
+//! One manual change of the kernel after the other, under load: each has to be corrected in time,
+//! with no more operations than necessary.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use crate::traffic::Protocol;
 use crate::traffic::load::{Load, Rate};
 use crate::witness;
 
-/// What keepalived and others might have: virtual servers elsewhere and on the node's own address, a
-/// set, rules before and behind ours, and a route.
+/// State of keepalived and other programs: virtual servers elsewhere and on the node's own address,
+/// a set, rules before and after ours, and a route.
 pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
     let lines = [
         (Program::Ipvsadm, "-A -t 203.0.113.99:80 -s wlc"),
@@ -37,7 +37,7 @@ pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
     lab.tools(NODE, &lines)
 }
 
-/// What is done by hand, how the agent counts it, and how many operations put it right.
+/// A manual change, how the agent counts it, and the number of operations that correct it.
 pub(super) struct Hand {
     name: &'static str,
     pub(super) lines: Vec<(Program, String)>,
@@ -156,18 +156,18 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let load = load(lab)?;
     for hand in hands(&right) {
         let what = format!(
-            "{} is put right in time and counted (S-107, S-184)",
+            "{} is corrected in time and counted (S-107, S-184)",
             hand.name
         );
         checks.check(&what, is_put_right(lab, &hand, &right));
     }
     checks.check(
-        "a kernel setting is put right in time and counted (S-184)",
+        "a kernel setting is corrected in time and counted (S-184)",
         setting(lab),
     );
     let (wanted, tally) = (load.0, load.1.finish()?);
     lab.line(&format!(
-        "meanwhile {} of {wanted} connections were made, {} were not answered",
+        "{} of {wanted} connections were made, {} were not answered",
         tally.made,
         tally.failures.len()
     ));
@@ -195,9 +195,9 @@ fn is_put_right(lab: &mut Lab<'_>, hand: &Hand, right: &State) -> Result<()> {
     }
     lab.eventually(hand.name, IN_TIME, || {
         let said = lab.log_since(NODE, before)?;
-        let told = said.contains(&found(&hand.found)) && operations(&said).is_some();
+        let corrected = said.contains(&found(&hand.found)) && operations(&said).is_some();
         witness::must_equal(right, &lab.all()?).with_context(|| format!("it said {said:?}"))?;
-        ensure!(told, "it said {said:?}");
+        ensure!(corrected, "it said {said:?}");
         Ok(())
     })?;
     let said = lab.log_since(NODE, before)?;
@@ -207,12 +207,12 @@ fn is_put_right(lab: &mut Lab<'_>, hand: &Hand, right: &State) -> Result<()> {
         "{} operations would do, and it said {said:?}",
         hand.operations
     );
-    let times = said.matches("somebody changed the kernel").count();
+    let times = said.matches("another program changed the kernel").count();
     ensure!(times == 1, "counted {times} times: {said}");
     Ok(())
 }
 
-/// As the agent says it.
+/// As in the agent's log.
 pub(super) fn found(words: &str) -> String {
     format!("found={words}\n")
 }
@@ -220,8 +220,8 @@ pub(super) fn found(words: &str) -> String {
 /// All operations that were made for no new plan, if there were any.
 fn operations(said: &str) -> Option<u64> {
     let numbers = said.lines().filter(|line| {
-        line.contains("put right what was otherwise")
-            || line.contains("followed the node's network")
+        line.contains("corrected drift")
+            || line.contains("adapted to a change of the node's network")
     });
     let numbers = numbers.filter_map(|line| {
         let rest = line.split_once("operations=")?.1;
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn operations_are_counted_over_all_passes_without_a_new_plan() {
         let said = "INFO applied plan=1 operations=7 milliseconds=1\n\
-                    INFO put right what was otherwise operations=2 milliseconds=1\n\
-                    INFO followed the node's network operations=3 milliseconds=1\n";
+                    INFO corrected drift operations=2 milliseconds=1\n\
+                    INFO adapted to a change of the node's network operations=3 milliseconds=1\n";
         assert_eq!(operations(said), Some(5));
         assert_eq!(operations("INFO applied plan=1 operations=7"), None);
     }

@@ -1,6 +1,6 @@
-//! What others do to the kernel while agents run: put right within the sync period and counted by
-//! kind, or only reported; what belongs to others stays, also when everything of ours goes. And in a
-//! steady state nothing is written at all, which a witness outside of the agent sees.
+//! Changes of the kernel by other programs while agents run: they are corrected within the sync
+//! period and counted by kind, or only reported. State of other programs is kept, also by a
+//! cleanup. In a steady state nothing is written at all, as an independent witness verifies.
 
 mod hand;
 mod report;
@@ -22,7 +22,7 @@ use crate::witness;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "drift",
-    shows: "what others change is put right or reported, theirs stays, a steady state writes nothing",
+    shows: "drift is corrected or reported, foreign state is kept, a steady state writes nothing",
     run,
 };
 
@@ -30,9 +30,9 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const SETTINGS: &str = "settings.yaml";
 /// The node whose kernel is changed.
 const NODE: Node = Node::A;
-/// How long after a change everything has to be right: the sync period is 2 s here.
+/// How long after a change the state has to be correct: the sync period is 2 s here.
 const IN_TIME: Duration = Duration::from_secs(10);
-/// Whose scheduler, real servers and frontends are changed.
+/// The virtual server whose scheduler, real servers and frontends are changed.
 const TURN: &str = "10.96.2.1:80";
 
 type State = BTreeMap<&'static str, String>;
@@ -69,7 +69,7 @@ fn ends(lab: &mut Lab<'_>, checks: &mut Checks, before: &State) -> Result<()> {
         lab.stop_agents()
     });
     checks.check(
-        "an agent that lost its record writes nothing, and takes nothing of others (S-109)",
+        "an agent that lost its record writes nothing, and removes no foreign state (S-109)",
         without_a_record(lab, &right),
     );
     lab.cluster.stop_agent(NODE)?;
@@ -101,7 +101,8 @@ impl Lab<'_> {
         self.put(&manifest_name(SCHEDULERS[0]), &self.state.0)
     }
 
-    /// All that matters on the node. The device gets another number when it is made anew.
+    /// The relevant state of the node. The index of the device is left out, because it changes when
+    /// the device is created again.
     fn all(&self) -> Result<State> {
         let mut all = self.everything(NODE)?;
         all.remove("links");

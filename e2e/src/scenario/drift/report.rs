@@ -1,5 +1,5 @@
-//! Where drift is only reported: nothing is written for it, it is counted once, a new plan is written
-//! all the same, and other settings put the rest right.
+//! Drift that is only reported: it is not corrected and is counted once, a new plan is still written, and other
+//! settings correct the rest.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -7,7 +7,7 @@ use super::{Checks, IN_TIME, Lab, NODE, SETTINGS, State, TURN, hand, settings};
 use crate::program::Program;
 use crate::witness;
 
-/// Looks of the agent while nothing may be written.
+/// Sync periods during which nothing may be written.
 const PERIODS: std::time::Duration = std::time::Duration::from_secs(7);
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -26,20 +26,20 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     let changed = lab.all()?;
     checks.check(
-        "what is only reported is told by kind (S-184)",
-        told(lab, before, &hands),
+        "drift that is only reported is logged by kind (S-184)",
+        is_logged(lab, before, &hands),
     );
     checks.check(
-        "what is only reported is not written, however often it is looked at (S-184)",
+        "drift that is only reported is never corrected (S-184)",
         stands(lab, before, &changed),
     );
     checks.check(
-        "what the plan changes is written all the same, and the rest stands",
+        "changes of the plan are still written, and the drift stays",
         plan_changes(lab, &changed),
     );
     let before = lab.log_end(NODE)?;
     lab.put(SETTINGS, &settings("Repair"))?;
-    checks.check("other settings put right what stood, at once", {
+    checks.check("other settings correct the drift at once", {
         let said = lab.log_since(NODE, before)?;
         witness::must_equal(&right, &lab.all()?).context(said)
     });
@@ -47,11 +47,11 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn told(lab: &mut Lab<'_>, before: usize, hands: &[hand::Hand]) -> Result<()> {
-    lab.eventually("words about all of it", IN_TIME, || {
+fn is_logged(lab: &mut Lab<'_>, before: usize, hands: &[hand::Hand]) -> Result<()> {
+    lab.eventually("log lines about all of it", IN_TIME, || {
         let said = lab.log_since(NODE, before)?;
         let missing = hands.iter().find(|hand| !said.contains(&hand.found));
-        let alone = said.contains("left alone, as settings.drift says");
+        let alone = said.contains("not repairing it because of settings.drift");
         ensure!(missing.is_none() && alone, "{said}");
         Ok(())
     })
@@ -63,7 +63,7 @@ fn stands(lab: &mut Lab<'_>, before: usize, changed: &State) -> Result<()> {
     let said = lab.log_since(NODE, before)?;
     ensure!(!said.contains("operations="), "it wrote: {said}");
     let times = said.matches("1 weight").count();
-    ensure!(times == 1, "told {times} times: {said}");
+    ensure!(times == 1, "logged {times} times: {said}");
     Ok(())
 }
 

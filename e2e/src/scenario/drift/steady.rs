@@ -1,5 +1,5 @@
-//! A steady state: the agent looks, and writes nothing. Who says so sees every message that it sends
-//! and every program that it starts, and counts when something is changed.
+//! A steady state: the agent reads the kernel and writes nothing. A witness sees every message that
+//! it sends and every program that it starts, and also counts the messages of a change.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::{waits, witness};
 
 /// How long nothing is written.
 const STEADY: Duration = Duration::from_secs(60);
-/// So many times at least the agent looks meanwhile, once in each sync period of 2 s; a look takes the
-/// emulated node a while under the eyes of the witness.
+/// The minimum number of resyncs meanwhile, one in each sync period of 2 s. A resync takes a while on an emulated
+/// node under strace.
 const LOOKS: usize = 6;
-/// The programs that read rules, one for each family: once if at all, since nobody changes any.
+/// The programs that read rules, one for each family: at most once, since no rule changes.
 const READERS: usize = 2;
 /// In which they come, after that.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -26,14 +26,14 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let steady = quiet(lab, &tracer);
     let shown = steady.as_ref().ok().copied();
     checks.check(
-        "in a steady state of a minute the agent looks, and writes nothing (S-157, S-184)",
+        "in a steady state of one minute the agent reads, and writes nothing (S-157, S-184)",
         steady.map(drop),
     );
     if let Some(seen) = shown {
         lab.line(&seen.to_string());
     }
     checks.check(
-        "in a steady state the kernel stays as it is (S-157)",
+        "in a steady state the kernel does not change (S-157)",
         witness::must_equal(&before, &lab.all()?),
     );
     checks.check("the same witness counts what a change writes", {
@@ -47,11 +47,11 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 fn quiet(lab: &mut Lab<'_>, tracer: &Tracer) -> Result<Seen> {
     waits::sleep_until(Instant::now() + STEADY)?;
-    let seen = lab.eventually("the agent to look some more times", LIMIT, || {
+    let seen = lab.eventually("the agent to resync more often", LIMIT, || {
         let seen = tracer.seen()?;
         ensure!(
             seen.asked_for_generation >= LOOKS,
-            "it looked less often: {seen}"
+            "too few resyncs: {seen}"
         );
         Ok(seen)
     })?;

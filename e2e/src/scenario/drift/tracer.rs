@@ -1,6 +1,5 @@
-//! What a running agent asks of the kernel, as `strace` sees it from outside: messages byte by byte,
-//! programs by name, files by path. A message that asks for no list counts as one that writes, but for
-//! one question that has no list for an answer.
+//! Requests of a running agent to the kernel, as seen by `strace`: messages byte by byte, programs by name, files by
+//! path. A message that requests no dump counts as a write, except for one query whose answer is no dump.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +24,7 @@ const ASKS_FOR_TIMEOUTS: [u8; 4] = [13, 1, 0, 0];
 /// `NFT_MSG_GETGEN` of nf_tables: the type of a message that asks whether any rules were changed.
 const ASKS_FOR_GENERATION: u16 = 0x0a10;
 
-/// What was seen since the tracer was attached.
+/// Counts since the tracer was attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Messages that ask for a list.
@@ -83,7 +82,7 @@ impl Seen {
         seen
     }
 
-    /// Counts the netlink messages that these bytes are; anything else counts as nothing.
+    /// Counts the netlink messages in these bytes and ignores other content.
     fn messages(&mut self, mut bytes: &[u8]) {
         let mut seen = Self::default();
         while !bytes.is_empty() {
@@ -140,7 +139,7 @@ fn hexadecimal(line: &str) -> Vec<u8> {
         .collect()
 }
 
-/// `strace` at work on an agent; dropping it lets the agent go on.
+/// `strace` attached to an agent; dropping it detaches.
 #[derive(Debug)]
 pub(super) struct Tracer {
     file: PathBuf,
@@ -178,7 +177,7 @@ impl Tracer {
             ensure!(tracer.seen()?.dumps > 0, "{}", log().unwrap_or_default());
             Ok(())
         })?;
-        // What it saw first may be a part of something.
+        // The first line may be incomplete.
         File::options()
             .write(true)
             .truncate(true)
@@ -186,10 +185,10 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// What it saw until now.
+    /// Everything that it has seen so far.
     pub(super) fn seen(&self) -> Result<Seen> {
         match std::fs::read(&self.file) {
-            // It goes on where it was in a file that was emptied.
+            // strace continues at its old offset in a truncated file.
             Ok(text) => Ok(Seen::read(
                 String::from_utf8_lossy(&text).trim_start_matches('\0'),
             )),
@@ -204,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_changes_programs_and_settings_are_told_apart() {
+    fn dumps_writes_programs_and_settings_are_distinguished() {
         let text = "\
 12 sendto(9, [{nlmsg_len=20, ...}], 20, 0, {sa_family=AF_NETLINK}, 12) = 20
  | 00000  14 00 00 00 1d 00 01 03  01 00 00 00 00 00 00 00  ................ |

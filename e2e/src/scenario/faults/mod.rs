@@ -1,7 +1,7 @@
-//! What fails around an agent: the lock of the tables is held, rules cannot be read, IPv6 is off,
-//! the disk is full, kernel settings cannot be written, one operation is refused. Each is told as one
-//! failure that names what to check, everything else works and follows the plan meanwhile, and once it
-//! is over the agent says by itself that the plan is in force.
+//! Failures around an agent: the xtables lock is held, rules cannot be read, IPv6 is off, the disk is full, kernel
+//! settings cannot be written, one operation is refused. Each is logged as one failure that names what to check.
+//! Everything else works and follows the plan meanwhile, and once the cause is gone, the agent applies the plan
+//! without help.
 
 mod node;
 mod tables;
@@ -20,13 +20,14 @@ use crate::waits::{ANSWER, LATER, SOON};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "faults",
-    shows: "what fails is told once, all else is served and follows the plan, and it heals by itself",
+    shows: "a failure is logged once, everything else follows the plan, and the agent recovers by \
+        itself",
     run,
 };
 
 /// The node on which things fail.
 const NODE: Node = Node::A;
-/// The Service that is there from the beginning.
+/// The Service that exists from the start.
 const FIRST: u8 = 0;
 
 /// The number of the newest Service.
@@ -58,43 +59,43 @@ fn file(number: u8) -> String {
     format!("extra-{number}.yaml")
 }
 
-/// What an agent called an error, each once, without the figures that change from try to try.
+/// The errors that an agent logged, each once, without the numbers that change from retry to retry.
 fn errors(said: &str) -> BTreeSet<String> {
     let lines = said
         .lines()
         .filter_map(|line| Some(line.split_once("ERROR ")?.1));
-    let causes = lines.filter(|line| !line.contains("the plan is not in force"));
+    let causes = lines.filter(|line| !line.contains("the plan is not fully applied"));
     causes
         .map(|line| line.split(" (and ").next().unwrap_or(line).to_owned())
         .collect()
 }
 
 impl Lab<'_> {
-    /// Waits until the agent has told one failure and no other, with these words in it.
+    /// Waits until the agent has logged one failure with these words, and no other.
     fn fails_once(&self, end: usize, words: &[&str]) -> Result<()> {
-        let told = "the plan is not in force; trying again";
-        self.wait_logged(NODE, end, &[told], SOON)?;
-        self.told_once(end, words)
+        let error = "the plan is not fully applied; retrying";
+        self.wait_logged(NODE, end, &[error], SOON)?;
+        self.logged_once(end, words)
     }
 
-    /// Whether it has told one failure and no other.
-    fn told_once(&self, end: usize, words: &[&str]) -> Result<()> {
-        let told = errors(&self.log_since(NODE, end)?);
+    /// Checks that it has logged one failure with these words, and no other.
+    fn logged_once(&self, end: usize, words: &[&str]) -> Result<()> {
+        let failures = errors(&self.log_since(NODE, end)?);
         ensure!(
-            told.len() == 1,
-            "it told {} failures: {told:#?}",
-            told.len()
+            failures.len() == 1,
+            "it logged {} failures: {failures:#?}",
+            failures.len()
         );
         let missing = words
             .iter()
-            .find(|words| !told.iter().any(|told| told.contains(**words)));
+            .find(|words| !failures.iter().any(|failure| failure.contains(**words)));
         match missing {
             None => Ok(()),
-            Some(words) => bail!("no {words:?} in {told:?}"),
+            Some(words) => bail!("no {words:?} in {failures:?}"),
         }
     }
 
-    /// Waits until the agent says by itself that the plan is in force, within the time between tries.
+    /// Waits until the agent logs that the plan is in force, within its retry interval.
     fn heals(&self, end: usize) -> Result<()> {
         self.eventually("the plan to be in force", LATER + SOON, || {
             let log = self.log_since(NODE, end)?;
@@ -112,7 +113,7 @@ impl Lab<'_> {
         self.served(number, families)
     }
 
-    /// Waits until a Service is served, and asks for the first one.
+    /// Waits until a Service is served, and connects to the first one.
     fn served(&self, number: u8, families: &[Family]) -> Result<()> {
         self.eventually("a new Service to be served", SOON, || {
             self.answers(number, families)
@@ -133,11 +134,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_apart_without_their_figures() {
+    fn errors_are_compared_without_their_numbers() {
         let said = "1 ERROR a: refused (and 3 more like this)\n2 ERROR a: refused (and 4 more like this)\n\
-                    3 ERROR the plan is not in force; trying again failed=4\n4 INFO applied\n\
+                    3 ERROR the plan is not fully applied; retrying failed=4\n4 INFO applied\n\
                     5 ERROR b: lost\n";
-        let told: Vec<_> = errors(said).into_iter().collect();
-        assert_eq!(told, ["a: refused", "b: lost"]);
+        let failures: Vec<_> = errors(said).into_iter().collect();
+        assert_eq!(failures, ["a: refused", "b: lost"]);
     }
 }

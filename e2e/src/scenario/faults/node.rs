@@ -1,5 +1,4 @@
-//! A node that lacks something: an operation that its kernel refuses, settings that the agent may not write,
-//! room on its disk, IPv6.
+//! A node with a problem: its kernel refuses an operation, settings are read-only, its disk is full, IPv6 is off.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -16,7 +15,7 @@ use crate::waits::{LATER, SOON};
 use crate::{console, mounts};
 
 /// The broadcast address of the nodes' network: no kernel takes it for a real server.
-const NOBODY: &str = "192.168.50.255";
+const UNREACHABLE: &str = "192.168.50.255";
 
 /// One operation in the middle of others is refused.
 pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -24,21 +23,21 @@ pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let mark = lab.log_end(NODE)?;
     lab.state.0 += 1;
     let number = lab.state.0;
-    let endpoints = ["10.244.1.11", NOBODY, "10.244.2.12"];
+    let endpoints = ["10.244.1.11", UNREACHABLE, "10.244.2.12"];
     let text = Extra {
         endpoints: &endpoints,
         ..Extra::new(number)
     }
     .manifest();
     lab.write(&file(number), &text)?;
-    let named = format!("add {NOBODY}:8080 (weight 1) to TCP 10.96.2.10{number}:80: ");
+    let named = format!("add {UNREACHABLE}:8080 (weight 1) to TCP 10.96.2.10{number}:80: ");
     let words = [&named, "check the endpoint", "Invalid argument"];
     checks.check(
         "one operation that is refused is one failure (S-169)",
         lab.fails_once(mark, &words),
     );
     checks.check(
-        "one is refused: the Service is served by its other endpoints",
+        "one is refused: the other endpoints serve the Service",
         lab.served(number, &Family::ALL),
     );
     checks.check(
@@ -46,8 +45,8 @@ pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.follows(&Family::ALL),
     );
     checks.check(
-        "one is refused: no other failure was told",
-        lab.told_once(mark, &words),
+        "one is refused: no other failure was logged",
+        lab.logged_once(mark, &words),
     );
     let mark = lab.log_end(NODE)?;
     let text = Extra::new(number).manifest();
@@ -69,7 +68,7 @@ pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.cluster
         .start_agent_after(NODE, &[], mounts::make_settings_read_only)?;
     checks.check(
-        "read-only settings that are right are no failure (S-174)",
+        "read-only settings with correct values are no failure (S-174)",
         right(lab, mark),
     );
     let mark = lab.log_end(NODE)?;
@@ -82,7 +81,7 @@ pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "/proc/sys is read-only for this process",
     ];
     checks.check(
-        "a read-only setting that is wrong is told with what to do (S-174, S-225)",
+        "a wrong read-only setting is logged with what to do (S-174, S-225)",
         lab.wait_logged(NODE, mark, &words, LATER),
     );
     checks.check(
@@ -90,14 +89,14 @@ pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.follows(&Family::ALL),
     );
     checks.check(
-        "a read-only setting is wrong: that is no failure, and the node is healthy (S-225)",
+        "a wrong read-only setting is no failure, and the node is healthy (S-225)",
         healthy(lab, mark),
     );
     node.set(&[(SETTING.to_owned(), "1")])?;
     late_interfaces(lab, checks)
 }
 
-/// What network plugins make after the agent has started, and the setting that one of them makes necessary.
+/// Interfaces that network plugins create after the agent has started, one of which needs a setting.
 const LATE: [&str; 5] = [
     "link add flannel.1 type vxlan id 1 dev eth0 dstport 8472",
     "address add 10.244.1.253/32 dev flannel.1",
@@ -107,7 +106,7 @@ const LATE: [&str; 5] = [
 ];
 const BRIDGES: &str = "net/bridge/bridge-nf-call-iptables";
 
-/// S-225: interfaces that come later need settings, too, and those cannot be written either.
+/// S-225: interfaces added later need settings too, which cannot be written either.
 fn late_interfaces(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Program::Modprobe.run(&["br_netfilter"])?;
     let node = lab.node(NODE)?;
@@ -140,7 +139,7 @@ fn settings_file(name: &str) -> PathBuf {
     Path::new("/proc/sys").join(name)
 }
 
-/// No failure was told, and health is answered.
+/// Checks that no failure was logged and the health endpoint answers.
 fn healthy(lab: &Lab<'_>, mark: usize) -> Result<()> {
     let said = lab.log_since(NODE, mark)?;
     ensure!(!said.contains("ERROR"), "{said}");
@@ -157,7 +156,7 @@ fn right(lab: &Lab<'_>, mark: usize) -> Result<()> {
     Ok(())
 }
 
-/// A small disk of its own; dropping it takes it away.
+/// A small tmpfs; dropping it unmounts it.
 struct SmallDisk {
     path: PathBuf,
 }
@@ -178,7 +177,7 @@ impl SmallDisk {
 
     /// Fills it to the last byte.
     fn fill(&self) -> Result<PathBuf> {
-        let path = self.path.join("of-somebody-else");
+        let path = self.path.join("of-another-program");
         let mut file = File::create(&path)?;
         loop {
             match file.write(&[0; 4096]) {
@@ -198,7 +197,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The record of what is ours finds no room.
+/// The ownership record cannot be written.
 pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("a full disk");
     lab.cluster.stop_agent(NODE)?;
@@ -216,7 +215,7 @@ pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.follows(&Family::ALL),
     );
     let words = [
-        "put virtual servers on record: ",
+        "record virtual servers: ",
         "No space left on device",
         "`df` shows it",
     ];
@@ -273,8 +272,8 @@ pub(super) fn without_ipv6(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()>
         lab.follows(&[Family::IPv4]),
     );
     checks.check(
-        "without IPv6: no other failure was told",
-        lab.told_once(mark, &words),
+        "without IPv6: no other failure was logged",
+        lab.logged_once(mark, &words),
     );
     let mark = lab.log_end(NODE)?;
     switch("0")?;

@@ -1,4 +1,4 @@
-//! Rules that cannot be loaded or read: somebody holds the lock of the older tables, or wrote rules with nft
+//! Rules that cannot be loaded or read: another program holds the lock of the legacy tables, or wrote rules with nft
 //! that iptables cannot read.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::topology::world::Family;
 use crate::waits::{self, SOON};
 
-/// A rule whose like iptables does not have, in a chain of its own.
+/// A rule that iptables cannot express, in its own chain.
 const FOREIGN: &str = "FOREIGN fib daddr type local counter";
 
 /// Rules of one family after the other cannot be read, and the other one is not concerned.
@@ -29,8 +29,8 @@ pub(super) fn not_read(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!("{family} rules cannot be read: Services are served, new ones too");
         checks.check(&what, lab.follows(&Family::ALL));
         checks.check(
-            &format!("{family} rules cannot be read: no other failure was told"),
-            lab.told_once(mark, &words),
+            &format!("{family} rules cannot be read: no other failure was logged"),
+            lab.logged_once(mark, &words),
         );
         lab.tool(NODE, Program::Nft, &format!("flush chain {table} FOREIGN"))?;
         lab.tool(NODE, Program::Nft, &format!("delete chain {table} FOREIGN"))?;
@@ -40,7 +40,7 @@ pub(super) fn not_read(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     let now = rules(lab)?;
     checks.require(
-        "rules are as they were before they could not be read",
+        "rules are the same as before they could not be read",
         now == before,
         &format!("they were {before:#?} and are {now:#?}"),
     );
@@ -63,7 +63,7 @@ const HELD: Duration = Duration::from_secs(20);
 /// From the release to the end of the pass (S-169).
 const PROMPT: Duration = Duration::from_secs(3);
 
-/// An agent begins to use the older tables while somebody holds their lock.
+/// An agent switches to the legacy tables while another program holds their lock.
 pub(super) fn locked(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("the lock of the older tables");
     let lock = File::options()
@@ -86,8 +86,8 @@ pub(super) fn locked(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     waits::sleep_until(since + HELD)?;
     checks.check(
-        "the lock is held: no other failure was told",
-        lab.told_once(mark, &words),
+        "the lock is held: no other failure was logged",
+        lab.logged_once(mark, &words),
     );
     checks.check("the lock is held: no rules are loaded", {
         let saved = lab.tool(NODE, Program::IptablesLegacySave, "-t nat");
@@ -107,7 +107,7 @@ fn free(lab: &mut Lab<'_>, checks: &mut Checks, lock: File, since: Instant) -> R
     let healed = lab.heals(mark);
     let took = released.elapsed();
     lab.line(&format!(
-        "in force {:.1} s after the release of a lock that was held for {:.0} s",
+        "in force {:.1} s after the release of a lock held for {:.0} s",
         took.as_secs_f64(),
         released.duration_since(since).as_secs_f64()
     ));

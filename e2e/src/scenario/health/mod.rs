@@ -1,5 +1,5 @@
-//! What balancers and scrapers are told of a node by its real agent: health checks of Services,
-//! `/healthz`, `/livez` and metrics, through node addresses and balancers' addresses, over both families.
+//! Responses of a real agent to load balancers and scrapers: health checks of Services (healthCheckNodePort),
+//! `/healthz`, `/livez` and metrics, at node addresses and load balancer addresses, over both families.
 
 mod node;
 mod ports;
@@ -20,11 +20,11 @@ use crate::traffic::http::Response;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "health",
-    shows: "balancers and scrapers learn what the node has in force, and nothing else disturbs that",
+    shows: "load balancers and scrapers get the applied state of the node, whatever else changes",
     run,
 };
 
-/// The node that is asked.
+/// The node under test.
 const NODE: Node = Node::A;
 /// The health check port of `shop/counted`.
 const PORT: u16 = 32_110;
@@ -58,7 +58,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("a taint", node::tainted),
             ("no controller", node::without_controller),
             ("a failure that lasts", node::late),
-            // Last, because they take away what the others ask.
+            // Last, because they close ports that the other parts use.
             ("ports of the node that move", node::moved),
             ("a health check port that moves", ports::moved),
         ],
@@ -74,8 +74,8 @@ fn settings(healthz: u16, metrics: u16) -> String {
     ])
 }
 
-/// Slices of `shop/counted`: all pods of the node and one of the other; of ours these are ready over
-/// IPv4, and over IPv6 the first of them.
+/// Slices of `shop/counted`: all pods of the node and one of the other node. Of the node's pods,
+/// these are ready over IPv4, and only the first of them over IPv6.
 fn endpoints(ready: &[u8]) -> String {
     let mut text = String::new();
     for family in Family::ALL {
@@ -123,7 +123,7 @@ fn balancer(family: Family) -> IpAddr {
     }
 }
 
-/// What a port has to say.
+/// The expected response of a port.
 #[derive(Debug, Clone, Copy)]
 struct Says {
     status: u16,

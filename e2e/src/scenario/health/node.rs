@@ -16,7 +16,7 @@ use crate::topology::world::{Family, Resident};
 use crate::traffic::http::Response;
 use crate::waits::{self, LATER, SOON};
 
-/// Names and types of all metrics, which the agent's own test holds too.
+/// Names and types of all metrics, from the snapshot of the agent's own test.
 const NAMES: &str = include_str!("../../../../node-agent/tests/health/metrics.txt");
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// From a taint to the answer (S-154).
@@ -49,7 +49,7 @@ pub(super) fn metrics(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         found == wanted,
         &format!("{:#?}", found.symmetric_difference(&wanted)),
     );
-    checks.check("what was done shows in metrics (S-207)", {
+    checks.check("applied changes show in metrics (S-207)", {
         let nonzero = |series: &str| {
             let line = text.lines().find(|line| line.starts_with(series));
             let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
@@ -69,12 +69,12 @@ pub(super) fn metrics(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         .try_for_each(nonzero)
     });
     let mode = ask(lab, "/proxyMode")?;
-    checks.check("tools learn that the mode is ipvs (S-208)", {
+    checks.check("tools can read that the mode is ipvs (S-208)", {
         ensure_is(&mode.body, "ipvs")
     });
     let outside: SocketAddr = (NODE.address(Family::IPv4), METRICS).into();
     let refused = lab.get(Resident::Outside, outside, "/metrics");
-    checks.check("nobody else reads them, by default (S-207)", {
+    checks.check("by default, only the node itself can read them (S-207)", {
         ensure_refused(refused)
     });
     Ok(())
@@ -96,7 +96,7 @@ fn ensure_refused(asked: Result<Response>) -> Result<()> {
 pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("a node that is about to go");
     checks.check(
-        "a node with all in force is healthy (S-146)",
+        "a node with its plan in force is healthy (S-146)",
         is_well(lab, "/healthz"),
     );
     let nodes = lab.stage.files.text(CLUSTER[0])?;
@@ -120,9 +120,9 @@ pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "/healthz of a node that is about to go turns within 2 s (S-149, S-154)",
         turned,
     );
-    checks.check("/livez of it does not (S-150)", is_well(lab, "/livez"));
+    checks.check("its /livez does not (S-150)", is_well(lab, "/livez"));
     checks.check("its health check ports do not (S-140)", in_force(lab));
-    checks.check("it forwards as before (S-153)", {
+    checks.check("it forwards traffic as before (S-153)", {
         Family::ALL
             .into_iter()
             .try_for_each(|family| forwards(lab, family))
@@ -147,7 +147,7 @@ fn forwards(lab: &Lab<'_>, family: Family) -> Result<()> {
         .map(drop)
 }
 
-/// Nobody sends plans.
+/// No controller sends plans.
 pub(super) fn without_controller(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("without a controller");
     lab.cluster.kill_controller()?;
@@ -164,7 +164,7 @@ pub(super) fn without_controller(lab: &mut Lab<'_>, checks: &mut Checks) -> Resu
     lab.cluster.start_controller()
 }
 
-/// What fails for as long as nobody may wait.
+/// A failure that lasts longer than allowed.
 pub(super) fn late(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("a failure that lasts");
     lab.tool(NODE, Program::Nft, "add chain ip filter FOREIGN")?;
@@ -190,7 +190,7 @@ pub(super) fn late(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         },
     );
     checks.check(
-        "health check ports say so, and still count (S-138, S-145)",
+        "health check ports report that, and still count endpoints (S-138, S-145)",
         {
             let wanted = Says {
                 status: 503,
@@ -238,9 +238,6 @@ pub(super) fn moved(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check("metrics are read at their new port (S-207)", answered);
     let old: SocketAddr = (NODE.address(Family::IPv4), HEALTHZ).into();
     let gone = lab.get(Resident::Outside, old, "/healthz");
-    checks.check(
-        "nobody answers at the old port (S-146)",
-        ensure_refused(gone),
-    );
+    checks.check("the old port does not answer (S-146)", ensure_refused(gone));
     Ok(())
 }

@@ -26,8 +26,8 @@ fn ready(family: Family) -> Says {
     }
 }
 
-/// Everybody who may ask is answered on every address of the node. The balancer's is one where the agent of a cloud
-/// makes it local, for balancers that check health at their own address.
+/// All clients are answered on every address of the node. A cloud agent makes the load balancer's address a local
+/// one, for load balancers that check health at their own address.
 pub(super) fn answered(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("health check ports");
     for family in Family::ALL {
@@ -93,7 +93,7 @@ pub(super) fn readiness(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Asks without a pause while an unrelated Service changes again and again.
+/// Polls without a pause while an unrelated Service changes repeatedly.
 pub(super) fn undisturbed(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     const CHANGES: usize = 20;
     lab.heading("changes of others");
@@ -132,7 +132,7 @@ pub(super) fn undisturbed(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> 
     Ok(())
 }
 
-/// A host that lets nothing in lets balancers ask.
+/// A host with INPUT policy DROP still admits health checks of load balancers.
 pub(super) fn firewall(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("INPUT policy DROP");
     let policy = |lab: &Lab<'_>, policy: &str| -> Result<()> {
@@ -141,7 +141,7 @@ pub(super) fn firewall(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         }
         Ok(())
     };
-    // Without it nobody finds the node over IPv6.
+    // Without it, neighbour discovery fails and no client reaches the node over IPv6.
     lab.tool(NODE, Program::Ip6tables, "-w -A INPUT -p icmpv6 -j ACCEPT")?;
     policy(lab, "DROP")?;
     for family in Family::ALL {
@@ -161,7 +161,7 @@ pub(super) fn firewall(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// A port of the node that somebody has.
+/// A health check port that another program uses.
 pub(super) fn taken(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     const TAKEN: u16 = 32_111;
     lab.heading("a port that is taken");
@@ -180,14 +180,14 @@ pub(super) fn taken(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let words = format!(
         "listen on 0.0.0.0:{TAKEN} for health checks of shop/second: Address already in use"
     );
-    let told = lab.eventually("the port to be named", SOON, || {
+    let named = lab.eventually("the port to be named", SOON, || {
         let said = lab.log_since(NODE, mark)?;
         ensure!(said.contains(&words), "{said}");
         Ok(())
     });
     checks.check(
         "a port that is taken is named with its Service (S-143)",
-        told,
+        named,
     );
     let target = (NODE.address(Family::IPv6), TAKEN).into();
     let over_ipv6 = lab.eventually("the other family", SOON, || {

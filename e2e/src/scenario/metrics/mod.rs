@@ -1,5 +1,5 @@
-//! A real Prometheus beside real agents and a controller: it reads both, alerts that come with the chart
-//! are evaluated, and every panel of the dashboard finds what it draws.
+//! A real Prometheus beside real agents and a controller: it scrapes both, evaluates the alerts of the chart, and has
+//! data for every panel of the dashboard.
 
 mod panels;
 
@@ -19,7 +19,8 @@ use crate::waits::LATER;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "metrics",
-    shows: "Prometheus reads controller and agents, evaluates the chart's alerts and fills its dashboard",
+    shows: "Prometheus scrapes controller and agents, evaluates the chart's alerts and fills its \
+        dashboard",
     run,
 };
 
@@ -36,9 +37,9 @@ const DOCUMENTS: [(&str, &str); 2] = [
 /// kube-proxy calls a gauge so.
 const NAMED_BY_OTHERS: &str = "kubeproxy_sync_proxy_rules_no_local_endpoints_total non-counter \
                                metrics should not have \"_total\" suffix";
-/// Nobody takes the traces here.
+/// No collector receives the traces here.
 const EXPECTED: &str = "PortolanTraceExportsFailing";
-/// Where two Services answer over IPv4, and how many connections each is given.
+/// IPv4 addresses of two Services, and the number of connections to each.
 const WEB: (&str, u16, u32) = ("10.96.0.10", 80, 30);
 const LEGACY: (&str, u16, u32) = ("10.96.0.20", 8000, 7);
 
@@ -62,7 +63,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     lab.serve_pods()?;
     lab.add_files(CLUSTER)?;
     lab.write("settings.yaml", &proxy_config(&SETTINGS))?;
-    // Nobody takes the traces; that they are made gives histograms their examples.
+    // No collector receives the traces; they only give the histograms their exemplars.
     let traces = ["--traces", "http://127.0.0.1:9", "--traces-share", "1"];
     lab.cluster
         .start_controller_at(Resident::Outside, &traces)?;
@@ -78,7 +79,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         checks,
         &[
             ("pages", pages),
-            ("what is scraped", scraped),
+            ("scraped metrics", scraped),
             ("traffic", traffic),
             ("rules", rules),
             ("panels", panels::drawn),
@@ -150,9 +151,9 @@ fn documented(document: &str) -> BTreeSet<String> {
 }
 
 fn scraped(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    lab.heading("what Prometheus has");
+    lab.heading("the content of Prometheus");
     let up = lab.eventually(
-        "Prometheus reads the controller and both agents",
+        "Prometheus scrapes the controller and both agents",
         LATER,
         || {
             let up = lab.state.value("sum(up)")?;
@@ -161,7 +162,7 @@ fn scraped(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         },
     );
     checks.check(
-        "Prometheus reads the controller and both agents (S-207)",
+        "Prometheus scrapes the controller and both agents (S-207)",
         up,
     );
     let names = lab.state.names()?;
@@ -183,7 +184,7 @@ fn scraped(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             2.0,
         ),
         (
-            "agents tell of both families",
+            "agents report both families",
             "count(kubeproxy_sync_proxy_rules_last_timestamp_seconds > 0)",
             4.0,
         ),
@@ -199,7 +200,7 @@ fn scraped(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// What clients of two Services did, of which one is told by name.
+/// Traffic of two Services, of which one has its own metrics.
 fn traffic(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("traffic by Service");
     let client = Pod::all().next().context("no pod")?;
@@ -213,7 +214,7 @@ fn traffic(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             80 => "namespace=\"shop\",service=\"web\"",
             _ => "namespace=\"\",service=\"(others)\"",
         };
-        let what = format!("all {count} connections of {target} are told, of {{{whose}}}");
+        let what = format!("all {count} connections of {target} are counted, with {{{whose}}}");
         let seen = lab.eventually(&what, LATER, || {
             let of = |metric: &str, more: &str| {
                 let series =
@@ -240,7 +241,7 @@ fn traffic(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The chart's rules, loaded by Prometheus itself; nothing is wrong here but that nobody takes traces.
+/// The chart's rules, loaded by Prometheus itself. The only problem here is that traces cannot be exported.
 fn rules(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("rules");
     lab.write("change.yaml", CHANGE)?;
@@ -256,18 +257,18 @@ fn rules(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     });
     checks.check("every rule of the chart can be evaluated", evaluated);
-    let quiet = lab.eventually("the alert that is meant, and no other", LATER, || {
+    let quiet = lab.eventually("only the expected alert", LATER, || {
         let rules = lab.state.rules()?.into_iter();
         let on = |state: &Option<String>| state.as_ref().is_some_and(|state| state != "inactive");
         let loud: Vec<_> = rules
             .filter(|rule| on(&rule.state))
             .map(|rule| rule.name)
             .collect();
-        ensure!(loud == [EXPECTED], "{loud:?} are on");
+        ensure!(loud == [EXPECTED], "{loud:?} fire");
         Ok(())
     });
     checks.check(
-        "the alert about lost traces is on, and no other: all else is right",
+        "only the alert about lost traces fires: everything else is healthy",
         quiet,
     );
     let name = "portolan_controller_change_duration_seconds_bucket";
@@ -280,7 +281,7 @@ fn rules(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     });
     checks.check(
-        "histograms of changes lead to traces (OpenMetrics was read)",
+        "histograms of changes have exemplars (OpenMetrics was scraped)",
         found,
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! Every panel of the dashboard, asked of a Prometheus that has read real programs.
+//! Every panel of the dashboard, queried from a Prometheus that has scraped real programs.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::{Checks, Lab};
 use crate::prometheus::Series;
 use crate::waits::LATER;
 
-/// What Grafana puts in place of these.
+/// Values of Grafana's variables.
 const VARIABLES: [(&str, &str); 4] = [
     ("$__rate_interval", "5m"),
     ("$__range", "5m"),
@@ -15,12 +15,12 @@ const VARIABLES: [(&str, &str); 4] = [
     ("$node", ".*"),
 ];
 
-/// Panels of what is not there while nothing is wrong, nobody leaves, no endpoint over UDP changes, and the
-/// cluster is one of manifests, which do not tell when their changes happened.
+/// Panels without data while there is no failure, no agent leaves, no UDP endpoint changes, and the cluster comes
+/// from manifests, whose changes have no timestamps.
 const QUIET: [&str; 8] = [
     "As nodes measure it",
-    "Looking for stale UDP flows",
-    "Changes wait for a pass",
+    "Stale UDP flow search",
+    "Time since the last pass",
     "Failing operations",
     "Closed ports",
     "Drift standing",
@@ -45,11 +45,11 @@ pub(super) fn drawn(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let panels = panels(&dashboard);
     ensure!(
         panels.len() > 10,
-        "only {} panels draw anything",
+        "only {} panels have queries",
         panels.len()
     );
     for panel in panels {
-        let what = format!("panel {:?} finds what it draws", panel.title);
+        let what = format!("panel {:?} has data", panel.title);
         let seldom = QUIET.contains(&&*panel.title);
         let found = lab.eventually(&what, LATER, || {
             for expression in &panel.expressions {
@@ -59,7 +59,7 @@ pub(super) fn drawn(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
                     .map(Series::value)
                     .collect::<Result<Vec<_>>>()?;
                 let found = values.iter().any(|value| !value.is_nan());
-                ensure!(found || seldom, "{expression} finds nothing, or no number");
+                ensure!(found || seldom, "{expression} has no result, or no number");
             }
             Ok(())
         });

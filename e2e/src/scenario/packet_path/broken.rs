@@ -1,5 +1,6 @@
-//! Kernel state broken on purpose, one thing at a time: the cell that is named for it has to fail in
-//! the way that is named, and to pass again once it is undone. What no cell notices fails the run.
+//! Kernel state broken on purpose, one mutation at a time: the named cell has to fail in the named
+//! way, and to pass again once the mutation is undone. A mutation that no cell detects fails the
+//! run.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ pub(super) fn run(checks: &mut Checks, lab: &Lab<'_>, mutations: &[Mutation]) {
     let network = lab.topology.network();
     for mutation in mutations.iter().filter(|m| m.network == network) {
         let rules = mutation.rules.join(" ");
-        let what = format!("broken on purpose: {} is noticed ({rules})", mutation.name);
+        let what = format!("broken on purpose: {} is detected ({rules})", mutation.name);
         checks.check(&what, is_noticed(lab, mutation));
     }
 }
@@ -37,7 +38,7 @@ fn is_noticed(lab: &Lab<'_>, mutation: &Mutation) -> Result<()> {
     }
 }
 
-/// What is wrong now, if anything is.
+/// Why the cell fails now, if it does.
 fn wrong(lab: &Lab<'_>, mutation: &Mutation) -> Result<Option<String>> {
     let cell = lab.run_cell(&mutation.row)?;
     if !mutation.overlay {
@@ -55,7 +56,8 @@ fn all(lines: &[String]) -> Result<()> {
     lines.iter().try_for_each(|line| act(line))
 }
 
-/// One line of the table: a program with its words, or `set` with a kernel setting and its value.
+/// Runs one line of the table: a program with its arguments, or `set` with a kernel setting and its
+/// value.
 fn act(line: &str) -> Result<()> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (first, rest) = words.split_first().context("an empty line")?;

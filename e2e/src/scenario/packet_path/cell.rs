@@ -1,4 +1,4 @@
-//! One cell of a table: attempts of one client, judged against its row.
+//! One cell of a table: attempts of one client, compared with its row.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(super) struct Cell<'row> {
     verdict: Result<String>,
 }
 
-/// No answer for so long is silence.
+/// No answer for this time counts as silence.
 const SILENCE: Duration = Duration::from_secs(2);
 /// A refusal later than this is not "at once".
 const AT_ONCE: Duration = Duration::from_millis(90);
@@ -34,7 +34,7 @@ const FIRST_PORT: u16 = 1024;
 /// node, and is never answered then.
 const FIRST_NODE_PORT: u16 = 30_000;
 
-/// What is too late.
+/// Time limits for answers.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// For a refusal.
@@ -44,7 +44,8 @@ struct Limits {
 }
 
 impl<'row> Cell<'row> {
-    /// Judges attempts, during which pods got so many connections and datagrams.
+    /// Compares attempts with the row; `reached` is the number of connections and datagrams that
+    /// pods got meanwhile.
     pub(super) fn judge(row: &'row Row, waits: Waits, attempts: &[Attempt], reached: u64) -> Self {
         let limits = Limits {
             at_once: waits.limit(AT_ONCE).min(BEFORE_RETRANSMISSION),
@@ -63,7 +64,7 @@ impl<'row> Cell<'row> {
         self.verdict.is_ok()
     }
 
-    /// What stands in the matrix.
+    /// The text of the cell in the matrix.
     pub(super) fn text(&self) -> &str {
         self.verdict.as_deref().unwrap_or("FAILED")
     }
@@ -80,13 +81,13 @@ impl<'row> Cell<'row> {
     }
 }
 
-/// How each attempt ended: one that was lost looks otherwise than a way that is closed.
+/// The result of each attempt, which distinguishes a lost packet from a closed path.
 fn all_of(attempts: &[Attempt], reached: u64) -> String {
-    let told = attempts
+    let outcomes = attempts
         .iter()
         .map(|attempt| format!("{} in {} ms", attempt.outcome, attempt.took.as_millis()));
-    let told: Vec<_> = told.collect();
-    format!("all attempts: {}; pods got {reached}", told.join(", "))
+    let outcomes: Vec<_> = outcomes.collect();
+    format!("all attempts: {}; pods got {reached}", outcomes.join(", "))
 }
 
 /// The attempts that a cell takes, from the calling thread's namespace.
@@ -107,7 +108,7 @@ pub(super) fn attempt_all(row: &Row, waits: Waits) -> Result<Vec<Attempt>> {
             row.target,
             waits.limit(deadline),
         ));
-        // Two silences say enough.
+        // Two silent attempts are sufficient.
         if attempts
             .iter()
             .filter(|attempt| attempt.outcome == Outcome::Silent)
@@ -120,7 +121,7 @@ pub(super) fn attempt_all(row: &Row, waits: Waits) -> Result<Vec<Attempt>> {
     Ok(attempts)
 }
 
-/// Short words for the matrix, or what was wrong.
+/// A short text for the matrix, or the mistake.
 fn judge(row: &Row, limits: Limits, attempts: &[Attempt], reached: u64) -> Result<String> {
     ensure!(!attempts.is_empty(), "no attempt was made");
     match row.expect {

@@ -1,6 +1,6 @@
 //! Every kind of client × every frontend × every policy × every protocol and family, over every
-//! network, against the checked-in matrix; then what the matrix leaves out (source ranges, hairpins,
-//! ports of nobody), what is broken on purpose, and a cleanup.
+//! network, against the checked-in matrix; then cases outside the matrix (source ranges, hairpins,
+//! unused ports), mutations of kernel state, and a cleanup.
 
 use anyhow::{Result, ensure};
 
@@ -14,9 +14,9 @@ use crate::scenario::{Checks, Scenario, Stage};
 use crate::topology::Network;
 use crate::topology::world::{Node, Resident};
 
-/// How many cells the matrix has to have: a row that gets lost is a failure, not a smaller matrix.
+/// Required number of cells in the matrix, so that a lost row is a failure.
 const CELLS: usize = 480;
-/// How many there are beside it.
+/// Number of cells outside the matrix.
 const MORE_CELLS: usize = 45;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -43,7 +43,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         let running = lifecycle::baselines(&lab)?;
         broken::run(checks, &lab, &mutations);
         checks.check(
-            "what was broken on purpose is undone, and nothing else changed without agents (S-199)",
+            "all mutations are undone, and nothing else changed without agents (S-199)",
             lifecycle::unchanged(&lab, &running),
         );
         for node in Node::ALL {
@@ -80,7 +80,8 @@ fn tables(lab: &Lab<'_>, checks: &mut Checks, matrix: &Matrix, rows: &[Row]) -> 
     Ok(())
 }
 
-/// Sends what is masqueraded and carried to the other node, then looks at what carried it.
+/// Sends packets that are masqueraded and encapsulated to the other node, then checks the conntrack
+/// entries of the overlay.
 fn overlay_keeps_its_ports(lab: &Lab<'_>, matrix: &Matrix) -> Result<()> {
     let carried = matrix.cells.iter().filter(|(at, _)| {
         at.to == "far" && at.at == Place::ClusterIp && at.from == Resident::Outside

@@ -1,4 +1,4 @@
-//! Where cells are run: one after the other, or all at once where they only wait.
+//! Runs cells: one after the other, or all at once if they only wait.
 
 use anyhow::{Result, anyhow};
 
@@ -36,7 +36,7 @@ impl<S: Sync> Lab<'_, S> {
                 judged.map(|(row, attempts)| Cell::judge(row, self.stage.waits, &attempts, 0)),
             );
         } else {
-            // Something got through: by itself each cell shows whether it was its.
+            // A packet got through: run each cell alone to find out which one.
             for row in quiet {
                 cells.push(self.run_cell(row)?);
             }
@@ -44,7 +44,7 @@ impl<S: Sync> Lab<'_, S> {
         Ok(cells)
     }
 
-    /// Runs one cell by itself.
+    /// Runs one cell alone.
     pub(super) fn run_cell<'row>(&self, row: &'row Row) -> Result<Cell<'row>> {
         let before = self.pods_reached();
         let attempts = self.attempt_row(row)?;
@@ -57,7 +57,7 @@ impl<S: Sync> Lab<'_, S> {
         self.inside(row.from, || attempt_all(row, waits))
     }
 
-    /// How many connections and datagrams have reached pods so far.
+    /// Number of connections and datagrams that have reached pods so far.
     fn pods_reached(&self) -> u64 {
         self.servers.pods.iter().map(Server::answered).sum()
     }

@@ -1,5 +1,5 @@
-//! What agents leave behind: everything when they stop, nothing new when they start again over a
-//! right state, and only what others made when they clean up.
+//! Kernel state across the lifecycle of agents: a stop keeps everything, a restart over a correct
+//! state writes nothing, and a cleanup leaves only foreign state.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) type Baselines = BTreeMap<Node, BTreeMap<&'static str, String>>;
 const FOREIGN_SERVER: &str = "198.51.100.9:443";
 const FOREIGN_BACKEND: &str = "10.244.1.11:8443";
 
-/// Puts on node-a what somebody else might have there: a virtual server, a set, rules, a route.
+/// Creates foreign state on node-a: a virtual server, a set, rules, a route.
 pub(super) fn make_foreign_state(lab: &Lab<'_>) -> Result<()> {
     let server = format!("-A -t {FOREIGN_SERVER} -s rr");
     let backend = format!("-a -t {FOREIGN_SERVER} -r {FOREIGN_BACKEND} -m");
@@ -65,7 +65,7 @@ pub(super) fn expected(node: Node, manifests: &Manifests) -> VirtualServers {
     servers
 }
 
-/// Runs all of it; `before` is how the nodes were before their first agent.
+/// Runs all of it; `before` is the state of the nodes before their first agent.
 pub(super) fn run(
     checks: &mut Checks,
     lab: &mut Lab<'_>,
@@ -75,7 +75,7 @@ pub(super) fn run(
     let running = baselines(lab)?;
     checks.check("agents end with status 0 after SIGTERM", lab.stop_agents());
     checks.check(
-        "agents that stopped left everything in place (S-199)",
+        "stopped agents leave everything in place (S-199)",
         unchanged(lab, &running),
     );
     checks.check(
@@ -93,7 +93,7 @@ pub(super) fn run(
         let what =
             format!("cleanup leaves {name} as it was before Portolan (S-109, S-196, S-197, S-198)");
         checks.check(&what, cleans_up(lab, node, &before[&node]));
-        let what = format!("a second cleanup of {name} finds nothing and ends well (S-196)");
+        let what = format!("a second cleanup of {name} finds nothing and succeeds (S-196)");
         checks.check(&what, cleans_up(lab, node, &before[&node]));
     }
     Ok(())

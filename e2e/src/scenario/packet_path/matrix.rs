@@ -1,4 +1,4 @@
-//! The matrix as people read it: a line for each place of each Service, and more than one only where
+//! The matrix as text: one line for each place of each Service, and more than one only where
 //! protocols or families differ.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ fn texts<'cells>(
     cells.map(|(at, row)| (at, text(row))).collect()
 }
 
-/// What each client met there.
+/// The result of each client there.
 fn words<'cells>(
     texts: &BTreeMap<&Coordinates, &'cells str>,
     at: &Coordinates,

@@ -1,5 +1,5 @@
-//! Every kind of client × every cluster IP, over every network, against the checked-in table;
-//! then what agents leave behind when they stop, start again and clean up.
+//! Every kind of client × every cluster IP, over every network, against the checked-in table; then
+//! stop, restart and cleanup of agents.
 
 mod broken;
 mod cell;
@@ -27,15 +27,14 @@ use crate::topology::Network;
 use crate::topology::world::{Family, Node};
 use cell::Cell;
 
-/// How many cells there have to be. The table is checked in, and so is its size: a row that gets
-/// lost is a failure, not a smaller matrix.
+/// Required number of cells, so that a lost row of the table is a failure.
 const CELLS: usize = 141;
 /// The same of those over IPv4.
 const CELLS_OF_IPV4: usize = 68;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "packet-path",
-    shows: "every client meets on every cluster IP what the table says, over every network",
+    shows: "every client gets the result of the table at every cluster IP, over every network",
     run,
 };
 
@@ -88,7 +87,7 @@ pub(super) fn every_client<S: Sync>(
     quick_matrix(lab, checks, &rows)
 }
 
-/// What the manifests of the lab's cluster promise.
+/// The expectations that follow from the manifests of the lab's cluster.
 pub(super) fn cluster_manifests(files: &Files) -> Result<Manifests> {
     let mut manifests = Manifests::default();
     for path in CLUSTER {

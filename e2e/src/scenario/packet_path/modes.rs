@@ -1,5 +1,5 @@
-//! Settings that change while the agents run: each mode is put in force, and every cell is as its
-//! table says.
+//! Settings that change while the agents run: each mode is applied, and every cell matches its
+//! table.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use crate::topology::world::Node;
 
 /// The file of the settings.
 const SETTINGS: &str = "settings.yaml";
-/// How many modes there have to be, and how many cells each.
+/// Required number of modes, and of cells in each.
 const COUNT: usize = 10;
 const CELLS: usize = 48;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "detection-modes",
-    shows: "modes of telling pods, masquerading of all, marks: changed while the agents run",
+    shows: "pod detection modes, masquerading of all packets, marks: changed while the agents run",
     run,
 };
 

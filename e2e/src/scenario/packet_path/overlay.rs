@@ -1,6 +1,6 @@
-//! The overlay's own packets, as connection tracking sees them. They inherit the mark of the packet
-//! that they carry: where that mark is not cleared in time, they are masqueraded once more. Clients
-//! need not notice, so this is looked at by itself.
+//! Encapsulated packets of the overlay in connection tracking. They inherit the mark of the packet
+//! that they carry: if that mark is not cleared in time, they are masqueraded once more. Clients
+//! may not notice, so this check is separate.
 
 use anyhow::{Context, Result, bail, ensure};
 

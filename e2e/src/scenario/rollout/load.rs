@@ -1,4 +1,4 @@
-//! New connections to all of the Services, and connections that stay.
+//! New connections to all Services, and long-lived connections.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -15,9 +15,8 @@ use crate::traffic::load::Rate;
 use crate::waits::ANSWER;
 
 const POD: Resident = Resident::Pod(Node::A.pod(3));
-/// Who connects, to which Service, how often a second: 68 in all, at every moment. That is a third of
-/// what hardware is asked for: with more, the guest's two emulated processors have no time left for the
-/// programs that have to follow.
+/// Client, Service and connections per second: 68 per second in total. That is a third of the rate on hardware: with
+/// more, the guest's two emulated processors have no time left for the programs under test.
 const LOADS: [(Resident, Target, u32); 8] = [
     (POD, Target::Roll, 10),
     (Resident::Node(Node::B), Target::Roll, 10),
@@ -69,7 +68,7 @@ impl Target {
     }
 }
 
-/// Starts everybody who connects: the second of these when a balancer moves outsiders to the other node.
+/// Starts all loads: the second of these when a load balancer moves outsiders to the other node.
 pub(super) fn start_loads(lab: &Lab<'_>, start: Instant) -> Result<[Loads; 2]> {
     let (first, rest) = (LAST_MOVES, LASTS.saturating_sub(LAST_MOVES));
     let mut loads = [Loads::at(start), Loads::at(start + first)];
@@ -112,7 +111,7 @@ pub(super) fn finish_loads(loads: [Loads; 2], lab: &Lab<'_>, checks: &mut Checks
 pub(super) struct Call {
     line: Line,
     words: String,
-    /// Who answers, as it says itself.
+    /// The name in the answer.
     pub(super) by: String,
 }
 
@@ -122,7 +121,7 @@ impl Call {
     }
 }
 
-/// So many connections to a Service's lines, by turns of every client and family.
+/// Opens `count` connections to the `lines` port of a Service, from each client and family in turn.
 pub(super) fn call(lab: &Lab<'_>, target: Target, count: usize) -> Result<Vec<Call>> {
     let deadline = lab.limit(ANSWER);
     let clients = clients_of(Node::A);

@@ -1,9 +1,9 @@
-//! What a cluster does on a working day, all at once: a rolling update of twenty endpoints, readiness
-//! that flaps, hints that switch zones, the last endpoint that leaves a node, agents that are killed;
-//! while new connections are made all the time and others stay open.
+//! Typical changes of a cluster, all at once: a rolling update of twenty endpoints, flapping readiness, hints that
+//! switch zones, the last endpoint that leaves a node, and killed agents; while new connections are made all the time
+//! and others stay open.
 //!
-//! Endpoints close gracefully: they go on answering for a while after the slices said that they end, as
-//! pods with a `preStop` pause do. No client tries again.
+//! Endpoints close gracefully: they answer for a while after the slices mark them as terminating, as pods with a
+//! `preStop` pause do. No client retries.
 
 mod load;
 mod slices;
@@ -49,7 +49,7 @@ const LEAVING: u16 = 8300;
 /// From one change to the next.
 const STEP: Duration = Duration::from_millis(1500);
 const STEPS: u32 = 24;
-/// How long an endpoint goes on answering after the slices said that it ends.
+/// How long an endpoint still answers after the slices mark it as terminating.
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the load lasts: longer than all changes and their grace.
 const LASTS: Duration = Duration::from_secs(50);
@@ -58,11 +58,11 @@ const LAST_MOVES: Duration = Duration::from_secs(20);
 /// Connections that stay, to what lives and to what is replaced.
 const STAY: usize = 50;
 const END: usize = 10;
-/// How long those may go on, in the manifest, and what agents take to look.
+/// The drain deadline in the manifest, and the agents' interval for checking it.
 const DRAIN: Duration = Duration::from_secs(6);
 const LOOKS: Duration = Duration::from_secs(4);
 
-/// What the slices say, and the servers behind them.
+/// The content of the slices, and the servers behind them.
 struct Day {
     /// Servers of endpoints that end, and when they do.
     servers: BTreeMap<Endpoint, (Server, Option<Instant>)>,
@@ -141,7 +141,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Closes what has ended. Whoever connects there now is refused.
+    /// Closes servers that have ended. New connections to them are refused.
     fn close(&mut self, now: Instant) {
         self.state
             .servers
@@ -155,7 +155,7 @@ impl Lab<'_> {
             ("zoned", &self.state.flap, hints),
             ("here", &self.state.here, Hints::None),
         ] {
-            // What flaps is not what hints are for.
+            // Flapping endpoints have no hints.
             let ready: BTreeMap<_, _> = endpoints.keys().map(|of| (*of, State::Ready)).collect();
             let endpoints = if service == "zoned" {
                 &ready
@@ -203,7 +203,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// One change after the other, without waiting for anybody to follow.
+    /// One change after the other, without waiting for nodes to follow.
     fn change(&mut self, start: Instant, stay: &mut [Call], end: &mut [Call]) -> Result<()> {
         let mut chance = Chance::from_seed(self.stage.seed);
         let (old, new) = (all(OLD), all(NEW));
@@ -299,7 +299,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Waits until both kernels have the endpoints that came, and none that went.
+    /// Waits until both kernels have all new endpoints and no removed one.
     fn settled(&self) -> Result<()> {
         let wanted: BTreeSet<_> = all(NEW).iter().map(|of| of.port).collect();
         for node in Node::ALL {

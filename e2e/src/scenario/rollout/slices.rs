@@ -1,4 +1,4 @@
-//! What EndpointSlices say of the Services' endpoints, as manifests.
+//! The EndpointSlices of the Services, as manifests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,8 +7,7 @@ use std::net::IpAddr;
 
 use crate::topology::world::{Family, Node, Pod};
 
-/// An endpoint, with an address and a port of its own: the lab's pods stand for several, as they have
-/// several addresses.
+/// An endpoint with its own address and port: one pod of the lab represents several endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
     /// For new connections; lines have the one a thousand below.
@@ -19,7 +18,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Its address in its node's range: the pod's own for the port that all pods serve.
     pub(super) fn address(self, family: Family) -> IpAddr {
-        // 8080 is everybody's; 8101 is .21 on the first pod of a node and .71 on the second.
+        // All pods share 8080; 8101 is .21 on the first pod of a node and .71 on the second.
         let Some(tens) = (self.port / 100).checked_sub(81) else {
             return self.pod.address(family);
         };
@@ -33,13 +32,13 @@ impl Endpoint {
         self.port - 1000
     }
 
-    /// What its servers say of themselves.
+    /// The name of its servers.
     pub(super) fn name(self) -> String {
         format!("{}-{}", self.pod.name(), self.port)
     }
 }
 
-/// What the slices say of one.
+/// The state of an endpoint in the slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
@@ -49,7 +48,7 @@ pub(super) enum State {
     Terminating,
 }
 
-/// Whose zone an endpoint is said to be for.
+/// The zone in an endpoint's hints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hints {
     None,

@@ -1,4 +1,4 @@
-//! Clients that stay with their pod: for as long as they should, and no longer.
+//! Session affinity: clients stay with their pod for the timeout, and no longer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -96,7 +96,7 @@ fn frontends(family: Family) -> Vec<(&'static str, &'static str, SocketAddr)> {
 fn one(lab: &Lab<'_>, from: Resident, to: SocketAddr) -> Result<String> {
     let names: BTreeSet<_> = lab.ask(from, to, 10)?.into_iter().collect();
     ensure!(names.len() == 1, "{} met {names:?}", from.name());
-    names.into_iter().next().context("nobody answered")
+    names.into_iter().next().context("no endpoint answered")
 }
 
 /// The clients that the kernel of node-a keeps for a virtual server.
@@ -126,7 +126,7 @@ fn backend(name: &str, family: Family) -> Result<SocketAddr> {
     Ok((pod.address(family), 8080).into())
 }
 
-/// By hand, as a pod that ends slowly would be: the agent puts it right at its next look.
+/// Set manually, as for a slowly terminating pod; the agent corrects it at its next resync.
 fn quiescent(lab: &Lab<'_>, family: Family) -> Result<()> {
     let to = Service::Sticky.at(family, 80);
     let chosen = one(lab, POD, to)?;

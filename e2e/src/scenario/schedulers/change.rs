@@ -1,5 +1,5 @@
-//! One Service goes through every scheduler of the kernel, back and forth under load, and to one
-//! that the kernel lacks.
+//! One Service uses every scheduler of the kernel, back and forth under load, and one that the
+//! kernel lacks.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ const SCHEDULERS: [(&str, Spread); 13] = [
     ("rr", Spread::Even),
 ];
 
-/// Modules that no agent asks IPVS to load: it can deadlock over them.
+/// Modules that agents never make IPVS load, because it can deadlock.
 pub(super) const LOADED_BY_HAND: [&str; 2] = ["ip_vs_lblc", "ip_vs_lblcr"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,13 +52,13 @@ const BACKENDS: [&str; 4] = ["pod-a1", "pod-a2", "pod-b1", "pod-b2"];
 const TIMES: usize = 8;
 const LASTS: Duration = Duration::from_secs(20);
 const PER_SECOND: u32 = 20;
-/// Between two changes, as somebody who tries schedulers one after the other.
+/// Pause between two changes, as if an operator tried one scheduler after the other.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// A load that reaches less than this share of its rate has shown nothing. Attempts that wait for a
 /// retransmission are slow, and the next ones late.
 const ENOUGH: f64 = 0.5;
-/// Clients send again after one, three and seven seconds: whoever is held three times in a row is
-/// answered all the same.
+/// Clients retransmit after one, three and seven seconds: a client that is held up three times in a
+/// row still gets an answer.
 const PATIENCE: Duration = Duration::from_secs(9);
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -179,12 +179,12 @@ fn under_load(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let what = format!("{client}: no connection fails while the scheduler changes (S-104)");
         checks.check(&what, result);
     }
-    let what = "nothing is held once schedulers have changed (S-104)";
+    let what = "no client is held up once schedulers have changed (S-104)";
     checks.check(what, nothing_held(lab));
     Ok(())
 }
 
-/// Changes the scheduler until the load is over, ends with `rr`, and says how often it did.
+/// Changes the scheduler until the load is over, ends with `rr`, and returns the number of changes.
 fn turn_again_and_again(lab: &mut Lab<'_>, start: Instant) -> Result<u32> {
     let (mut now, mut changes) = ("rr", 0u32);
     while start.elapsed() < LASTS - Duration::from_secs(1) {
@@ -216,7 +216,7 @@ fn entries(lab: &Lab<'_>, node: Node, set: &str) -> Result<Vec<String>> {
     Ok(added.map(str::to_owned).collect())
 }
 
-/// One whose module blocks IPVS when IPVS loads it: somebody else has to.
+/// A scheduler whose module blocks IPVS when IPVS loads it: it has to be loaded beforehand.
 const UNLOADED: &str = "lblcr";
 
 fn unloaded(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -235,17 +235,17 @@ fn unloaded(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let words = [
         "load scheduler lblcr: its module has to be loaded",
         "modprobe ip_vs_lblcr",
-        "the plan is not in force",
+        "the plan is not fully applied",
     ];
     checks.check(
-        "a scheduler whose module could stop IPVS is named and not asked for (S-101)",
+        "a scheduler whose module could block IPVS is reported and not used (S-101)",
         lab.wait_logged(node, before, &words, SOON)
             .and_then(|()| shows(lab, "rr")),
     );
     Program::Modprobe.run(&["ip_vs_lblcr"])?;
     lab.wait_applied_after(batches)?;
     checks.check(
-        "once somebody has loaded it, it is used without a restart (S-101)",
+        "once its module is loaded, it is used without a restart (S-101)",
         shows(lab, UNLOADED).and_then(|()| spreads(lab, Spread::Some)),
     );
     lab.state.services = text;
@@ -259,7 +259,7 @@ const MISSING_WORDS: [&str; 5] = [
     "modprobe ip_vs_twos",
     "spec.settings.scheduler",
     "proxy.portolan.dev/scheduler",
-    "the plan is not in force",
+    "the plan is not fully applied",
 ];
 
 fn missing(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -270,13 +270,13 @@ fn missing(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.write(&manifest_name(files::SCHEDULERS[0]), &text)?;
     for (node, end) in Node::ALL.into_iter().zip(log_ends) {
         let what = format!(
-            "{}: a scheduler that the kernel lacks is named, and what to do (S-101)",
+            "{}: a scheduler that the kernel lacks is reported, with what to do (S-101)",
             node.name()
         );
         checks.check(&what, lab.wait_logged(node, end, &MISSING_WORDS, SOON));
     }
     checks.check(
-        "virtual servers keep the scheduler that they have (S-104)",
+        "virtual servers keep their scheduler (S-104)",
         shows(lab, "rr"),
     );
     checks.check("and are answered (S-104)", spreads(lab, Spread::Even));
@@ -300,7 +300,7 @@ fn missing(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     turn(lab, MISSING, "lc")?;
     let works = shows(lab, "lc").and_then(|()| spreads(lab, Spread::Some));
     checks.check(
-        "a scheduler that is put right works without a restart (S-101)",
+        "a corrected scheduler works without a restart (S-101)",
         works,
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! What the filter lets in whatever the host's firewall says, and what it takes out of the way.
+//! Packets that the filter rules accept despite the host's firewall, and packets that they drop.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd as _;
@@ -36,7 +36,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The host's firewall lets nothing in but what IPv6 neighbours say.
+/// The host's firewall accepts only IPv6 neighbour discovery.
 fn close(lab: &Lab<'_>) -> Result<()> {
     neighbours(lab, "-A")?;
     policy(lab, "DROP")
@@ -59,7 +59,7 @@ fn policy(lab: &Lab<'_>, policy: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is let in for balancers (scenario `health`) lets nothing else in.
+/// The exception for load balancers (scenario `health`) accepts nothing else.
 fn daemon(lab: &Lab<'_>, checks: &mut Checks, family: Family) {
     let balancer: IpAddr = match family {
         Family::IPv4 => [203, 0, 113, 61].into(),
@@ -84,7 +84,7 @@ fn silent(lab: &Lab<'_>, to: SocketAddr) -> Result<()> {
 const BACKEND: Pod = Node::A.pod(1);
 const LINES: u16 = 7070;
 
-/// Segments whose sequence numbers lie all around: most of them are outside of any window.
+/// Segments with sequence numbers over the whole range: most are outside any window.
 fn invalid(lab: &Lab<'_>) -> Result<()> {
     let deadline = lab.limit(ANSWER);
     let to = Service::Asked.at(Family::IPv4, 7000);
@@ -122,7 +122,7 @@ fn invalid(lab: &Lab<'_>) -> Result<()> {
     line.lives()
 }
 
-/// How many packets the rules for invalid ones of node-a have dropped.
+/// Number of packets dropped by the rules for invalid packets on node-a.
 fn dropped(lab: &Lab<'_>) -> Result<u64> {
     let saved = lab.tool(Node::A, Program::IptablesSave, "-c -t filter")?;
     let mut rules = 0;
@@ -149,7 +149,8 @@ fn segment(from: (Ipv4Addr, u16), to: (Ipv4Addr, u16), sequence: u32) -> Vec<u8>
     tcp.extend(to.1.to_be_bytes());
     tcp.extend(sequence.to_be_bytes());
     tcp.extend(sequence.to_be_bytes());
-    // Five words of header, ACK, a window, no checksum yet, nothing urgent, four bytes of data.
+    // Header length of five words, ACK, a window, no checksum yet, no urgent pointer, four bytes of
+    // data.
     tcp.extend([0x50, 0x10, 0x10, 0, 0, 0, 0, 0]);
     tcp.extend(*b"late");
     let mut pseudo = Vec::new();

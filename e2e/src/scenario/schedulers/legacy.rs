@@ -1,4 +1,4 @@
-//! A node whose rules are in the kernel's older tables: the same traffic, and a cleanup that leaves
+//! A node with rules in the kernel's legacy tables: the same traffic, and a cleanup that leaves
 //! nothing in either variant.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,8 @@ pub(super) fn everything(
     Ok(all)
 }
 
-/// Rules and chains of ours or others; built-in chains appear once somebody used their table.
+/// Rules and chains; built-in chains are left out, since they appear once any program has used
+/// their table.
 fn rules(saved: &str) -> String {
     let ours =
         |line: &&str| line.starts_with("-A") || line.starts_with(':') && !line.contains(" ACCEPT ");

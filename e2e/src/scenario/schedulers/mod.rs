@@ -1,6 +1,5 @@
-//! Every scheduler of the kernel and client affinity, with traffic of real clients; what an agent
-//! does about a scheduler that the kernel lacks, in the older iptables, and about daemons of the node and
-//! packets that connection tracking cannot place.
+//! Every scheduler of the kernel and session affinity, with traffic of real clients; schedulers that the kernel
+//! lacks; legacy iptables; daemons of the node, and packets that connection tracking classifies as invalid.
 
 mod affinity;
 mod change;
@@ -26,7 +25,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
     run,
 };
 
-/// Who connects through node-a; the first is a pod of no Service.
+/// Clients that connect through node-a; the first is a pod of no Service.
 const CLIENTS: [Resident; 3] = clients_of(Node::A);
 const POD: Resident = CLIENTS[0];
 
@@ -54,7 +53,7 @@ impl Service {
     }
 }
 
-/// What was on node-b before the agents, and the manifests that are in force.
+/// The state of node-b before the agents, and the manifests in force.
 struct State {
     before: BTreeMap<&'static str, String>,
     services: String,
@@ -65,7 +64,7 @@ type Lab<'a> = harness::Lab<'a, State>;
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut lab = harness::Lab::new(stage, Network::Routed)?;
-    // As whoever wants them on a node has to; a scenario before may have unloaded them.
+    // An operator has to load these modules; an earlier scenario may have unloaded them.
     for module in change::LOADED_BY_HAND {
         Program::Modprobe.run(&[module])?;
     }
@@ -96,7 +95,8 @@ impl Lab<'_> {
         self.put(&manifest_name(SCHEDULERS[0]), &self.state.services)
     }
 
-    /// Connects so often, and gives back who answered; anything but an answer is an error.
+    /// Connects `times` times and returns the names in the answers; anything but an answer is an
+    /// error.
     fn ask(&self, from: Resident, to: SocketAddr, times: usize) -> Result<Vec<String>> {
         let ask = |_| {
             crate::stop::check()?;
@@ -105,7 +105,7 @@ impl Lab<'_> {
         (0..times).map(ask).collect()
     }
 
-    /// What `ipvsadm -Ln` shows of a virtual server on node-a, behind its address.
+    /// The output of `ipvsadm -Ln` for a virtual server on node-a, after its address.
     fn shown(&self, protocol: &str, at: SocketAddr) -> Result<String> {
         let listed = self.tool(Node::A, Program::Ipvsadm, "-Ln")?;
         let prefix = format!("{protocol}  {at} ");

@@ -1,5 +1,5 @@
-//! Every setting, changed while the agent runs: what shows on the node that it is in force, without a
-//! restart; and that the node is as before once all are as before.
+//! Every setting, changed while the agent runs: it takes effect on the node without a restart, and the node returns
+//! to its first state once all settings are restored.
 
 mod traffic;
 
@@ -26,7 +26,7 @@ use crate::witness;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "settings",
-    shows: "every setting, changed while the agent runs, is in force without a restart",
+    shows: "every setting, changed while the agent runs, takes effect without a restart",
     run,
 };
 
@@ -37,7 +37,7 @@ const SERVICE: &str = "10.96.1.1:80";
 const FILE: &str = "settings.yaml";
 /// From a change to its effect. The plan on disk, which `doctor` reads, may be 10 s behind.
 const SOON: Duration = Duration::from_secs(15);
-/// What a line of the log may be late.
+/// Maximum delay of a log line.
 const SLACK: Duration = Duration::from_millis(100);
 
 type Lab<'a> = harness::Lab<'a, Table>;
@@ -79,12 +79,12 @@ fn every_setting(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     let back = lab.is_again(&before);
     checks.check(
-        "with the settings of the beginning the node is as it was then",
+        "with the first settings the node is in its first state",
         back,
     );
     let still = lab.cluster.check_running();
     checks.check(
-        "all of it without a restart",
+        "all of this without a restart",
         still.and_then(|()| {
             ensure!(lab.cluster.agent_pid(NODE)? == agent, "another process");
             Ok(())
@@ -105,11 +105,11 @@ impl Lab<'_> {
         })
     }
 
-    /// Puts a change in force, and sees that it is.
+    /// Applies a change and checks its effect.
     fn show(&self, change: &Row) -> Result<()> {
         self.write(FILE, &self.state.base())?;
-        // The pass that brings the settings of the beginning would put right what is done by hand, and be counted as
-        // one of the two that are `apart`.
+        // The pass that restores the first settings would correct the manual change, and count as one of the two
+        // passes of `apart`.
         if change.by_hand.is_some() || change.apart.is_some() {
             self.wait_base()?;
         }
@@ -117,8 +117,8 @@ impl Lab<'_> {
             Some(hand) => self.do_by_hand(hand)?,
             None => Vec::new(),
         };
-        self.until("before the change", change, |change, told| {
-            change.before.missing(told)
+        self.until("before the change", change, |change, shown| {
+            change.before.missing(shown)
         })?;
         let (first, second) = self.state.manifests(change);
         let applied = self.cluster.applied(NODE)?.len();
@@ -127,8 +127,8 @@ impl Lab<'_> {
             self.cluster.wait_applied(NODE, applied)?;
             self.write(FILE, &second)?;
         }
-        self.until("after the change", change, |change, told| {
-            change.after.missing(told)
+        self.until("after the change", change, |change, shown| {
+            change.after.missing(shown)
         })?;
         if let Some(apart) = &change.apart {
             self.cluster.wait_applied(NODE, applied + 1)?;
@@ -157,7 +157,7 @@ impl Lab<'_> {
         })
     }
 
-    /// What tells says now.
+    /// Returns the current output of `see`.
     fn see(&self, what: &str) -> Result<String> {
         let words: Vec<&str> = what.split(' ').collect();
         let [first, arguments @ ..] = words.as_slice() else {
@@ -180,7 +180,7 @@ impl Lab<'_> {
                 Ok(Program::Agent.try_with_input(&words, "")?.output)
             }
             "get" => get(&arguments.join(""), limit),
-            other => bail!("nobody knows how to see {other:?}"),
+            other => bail!("unknown way to observe a setting: {other:?}"),
         })
     }
 
@@ -200,9 +200,11 @@ impl Lab<'_> {
         })
     }
 
-    /// What has to be there for the change to do something about; kept until the change was seen.
+    /// Creates the state that the change acts on, and returns what has to live until the change was
+    /// observed.
     fn do_by_hand(&self, hand: Hand) -> Result<Vec<Line>> {
-        // Not before what the row before left is put right, or it would be put right, too.
+        // Wait until the previous row's drift is corrected, or this change would be corrected with
+        // it.
         self.eventually("the virtual server", SOON, || {
             let held = self.tool(NODE, Program::Ipvsadm, "-Sn")?;
             ensure!(
@@ -220,7 +222,7 @@ impl Lab<'_> {
                 let limit = self.limit(Duration::from_secs(2));
                 let client = self.topology.of(Resident::Outside)?;
                 let open = || Line::open(client, SERVICE.parse()?, limit);
-                // One for each of two endpoints, by `rr`, whoever comes first.
+                // One for each of two endpoints, by `rr`, in any order.
                 let lines = vec![open()?, open()?];
                 let text = self.stage.files.text(EXTERNAL[1])?;
                 // Another one has its place everywhere: an address that any endpoint has stays.
@@ -240,7 +242,7 @@ impl Lab<'_> {
         self.write(&manifest_name(EXTERNAL[1]), text)
     }
 
-    /// The time between the beginnings of the last two passes that the log says to have applied a plan.
+    /// Time between the starts of the last two passes that applied a plan, from the log.
     fn between_the_last_passes(&self) -> Result<Duration> {
         let said = self.cluster.said(NODE)?;
         let lines = said.lines().filter(|line| operations(line).is_some());
@@ -254,7 +256,7 @@ impl Lab<'_> {
     }
 }
 
-/// The code and the body; or that nobody listens.
+/// The status code and the body, or a text if the port does not listen.
 fn get(target: &str, limit: Duration) -> Result<String> {
     let (address, path) = target
         .split_once('/')
@@ -263,12 +265,12 @@ fn get(target: &str, limit: Duration) -> Result<String> {
     match http::get(address, &format!("/{path}"), limit) {
         Ok(response) => Ok(format!("{} {}", response.status, response.body)),
         Err(_) if http::refused(address, limit).is_ok() => Ok("refused".to_owned()),
-        // Asked again, it may be either.
+        // A retry may give either result.
         Err(error) => Ok(format!("{error:#}")),
     }
 }
 
-/// When a pass began that a line of the log tells of, since midnight.
+/// Start of the pass of a log line, since midnight.
 fn began(line: &str) -> Result<Duration> {
     let rest = line.split_once("milliseconds=").map(|(_, rest)| rest);
     let digits = rest.and_then(|rest| rest.split(' ').next());
@@ -300,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_tells_the_time() {
+    fn the_time_of_a_log_line_is_parsed() {
         let line = "2026-11-22T01:02:03.250000Z  INFO portolan_agent: applied operations=1";
         assert_eq!(time_of_day(line).unwrap(), Duration::from_millis(3_723_250));
         assert!(time_of_day("applied").is_err());

@@ -1,4 +1,4 @@
-//! What settings mean for connections: how long one may be idle, and which ports the node's own connections use.
+//! Settings that affect connections: idle timeouts, and the ports of the node's own connections.
 
 use std::net::{SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use crate::topology::world::{Family, Resident, outside_address};
 use crate::traffic::line::{self, Line};
 use crate::waits;
 
-/// For how long a connection is idle: longer than the short timeout of [`idle`].
+/// How long a connection is idle: longer than the short timeout of [`idle`].
 const IDLE: Duration = Duration::from_secs(8);
 
 /// S-221: by default IPVS forgets idle connections after 15 minutes. Here that is 3 s, by the setting.
@@ -57,7 +57,7 @@ fn open(lab: &Lab<'_>) -> Result<Line> {
 
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
 const RANGE: &str = "net/ipv4/ip_local_port_range";
-/// Ports of which the kernel may choose: node ports and others, and node ports alone. It begins with the lowest.
+/// Ranges of ephemeral ports: node ports and others, and node ports alone. The kernel begins with the lowest.
 const BOTH: &str = "32700 32999";
 const NODE_PORTS_ALONE: &str = "32700 32767";
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
@@ -102,7 +102,7 @@ fn read(lab: &Lab<'_>, setting: &str) -> Result<String> {
     })
 }
 
-/// How many of some connections have a node port at the node.
+/// Number of connections whose local port at the node is a node port.
 fn node_ports_among(lab: &Lab<'_>) -> Result<usize> {
     let limit = lab.limit(waits::ANSWER);
     let open = |port| {

@@ -1,4 +1,4 @@
-//! One change after the other, and the next datagram of everybody after each.
+//! One change after the other, and the next datagram of every client after each.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,17 +22,17 @@ fn answered(lab: &Lab<'_>, checks: &mut Checks, name: &str, at: Endpoint, what: 
     }
 }
 
-/// S-126, S-129: who sent before the rules were there is answered once they are.
+/// S-126, S-129: a client that sent before the rules existed is answered once they exist.
 pub(super) fn before_the_agent(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("clients from before the agent");
     let targets: Vec<_> = Family::ALL.into_iter().flat_map(frontends).collect();
     lab.state.senders = lab.open(&targets)?;
     for family in Family::ALL {
-        let what = format!("{family}: what is sent before the agent starts is tracked and lost");
+        let what = format!("{family}: datagrams sent before the agent starts are tracked and lost");
         checks.check(&what, lab.lost(family, &lab.state.senders));
     }
     lab.start()?;
-    let what = "after the start the next datagram of everybody is answered (S-126, S-129)";
+    let what = "after the start the next datagram of every client is answered (S-126, S-129)";
     answered(lab, checks, "pod-a1", ON_A1, what);
     Ok(())
 }
@@ -49,13 +49,14 @@ pub(super) fn replaced(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// S-127, with flows that IPVS knows nothing of, so that it cannot have ended them itself.
+/// S-127, with flows that are unknown to IPVS, so that it cannot have ended them itself.
 pub(super) fn outage(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("no endpoint for a while");
     lab.lead("talk", None)?;
     for family in Family::ALL {
         let what = format!(
-            "{family}: without an endpoint nobody is answered by the pod that had it, from the same port (S-238)"
+            "{family}: without an endpoint, the former pod answers no client from the same port \
+             (S-238)"
         );
         checks.check(&what, lab.unanswered(family));
     }
@@ -79,9 +80,9 @@ pub(super) fn outage(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let (now, still) = (lab.looks()?, left(lab)?);
     let all = made.len();
     checks.require(
-        "without an endpoint no flow is looked at, and none deleted (S-127)",
+        "without an endpoint, no flow is searched for or deleted (S-127)",
         now == looks && still == all,
-        &format!("{looks} looks became {now}, {still} of {all} are left"),
+        &format!("{looks} searches became {now}, {still} of {all} are left"),
     );
     lab.lead("talk", Some(ON_A1))?;
     let still = left(lab)?;
@@ -95,7 +96,7 @@ pub(super) fn outage(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         checks,
         "pod-a1",
         ON_A1,
-        "after an outage the next datagram of everybody is answered (S-127)",
+        "after an outage the next datagram of every client is answered (S-127)",
     );
     Ok(())
 }
@@ -106,7 +107,7 @@ pub(super) fn new_address(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> 
     let targets = Family::ALL.map(|family| balancer(family, 0x72));
     let early = lab.open(&targets)?;
     for family in Family::ALL {
-        let what = format!("{family}: what is sent to an address of nobody is tracked and lost");
+        let what = format!("{family}: datagrams to an unused address are tracked and lost");
         checks.check(&what, lab.lost(family, &early));
     }
     let [v4, v6] = targets.map(|target| target.ip());
@@ -120,7 +121,7 @@ pub(super) fn new_address(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> 
     lab.put("services.yaml", &text)?;
     for family in Family::ALL {
         let what = format!(
-            "{family}: once it is a Service's, the next datagram is answered (S-126, S-129)"
+            "{family}: once a Service has it, the next datagram is answered (S-126, S-129)"
         );
         checks.check(&what, lab.reach(family, &early, "pod-a1", ON_A1));
     }
@@ -129,7 +130,7 @@ pub(super) fn new_address(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> 
     Ok(())
 }
 
-/// Who sends to a Service without endpoints is refused, and answered from the first one on.
+/// Clients of a Service without endpoints are refused, and answered once it has an endpoint.
 pub(super) fn first_endpoint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("a first endpoint");
     let targets = Family::ALL.map(|family| balancer(family, 0x73));
@@ -145,7 +146,8 @@ pub(super) fn first_endpoint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<(
     );
     for family in Family::ALL {
         let what = format!(
-            "{family}: with the first endpoint the next datagram of everybody is answered (S-126)"
+            "{family}: with the first endpoint the next datagram of every client is answered \
+             (S-126)"
         );
         checks.check(&what, lab.reach(family, &early, "pod-b1-moved", MOVED));
     }
@@ -154,9 +156,9 @@ pub(super) fn first_endpoint(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<(
 
 /// S-128.
 pub(super) fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    lab.heading("no look without a reason");
+    lab.heading("no search without a reason");
     let looks = lab.looks()?;
-    ensure!(looks > 0, "the agent has not said that it looks");
+    ensure!(looks > 0, "the agent has not logged a search");
     let plain = Endpoint {
         pod: B1,
         port: 8080,
@@ -165,20 +167,17 @@ pub(super) fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.lead("plain", to)?;
     }
     let same = |now: usize| {
-        ensure!(now == looks, "{looks} looks became {now}");
+        ensure!(now == looks, "{looks} searches became {now}");
         Ok(())
     };
     checks.check(
-        "changes of a Service without UDP ports lead to no look at flows (S-128)",
+        "changes of a Service without UDP ports cause no search for flows (S-128)",
         same(lab.looks()?),
     );
     let start = Instant::now();
     waits::sleep_until(start + lab.limit(QUIET))?;
-    checks.check(
-        "and verifying the kernel leads to none (S-128)",
-        same(lab.looks()?),
-    );
-    let what = "and everybody is still answered (S-124)";
+    checks.check("and a resync causes none (S-128)", same(lab.looks()?));
+    let what = "and every client is still answered (S-124)";
     answered(lab, checks, "pod-a1", ON_A1, what);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! EndpointSlices with the endpoint that the moment asks for.
+//! EndpointSlices with the current endpoint.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

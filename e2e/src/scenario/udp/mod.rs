@@ -1,6 +1,6 @@
-//! UDP clients that keep their port, while what they send to is replaced, moves, goes away, comes
-//! back and appears: the next datagram always reaches who is there. What else the kernel tracks stays,
-//! and nothing is looked at unless UDP changed.
+//! UDP clients that keep their port while their endpoint is replaced, moves, is removed, returns or appears: the next
+//! datagram always reaches a current endpoint. Other conntrack entries are kept, and flows are searched only if UDP
+//! changed.
 
 mod changes;
 mod manifests;
@@ -35,13 +35,13 @@ pub(super) const SCENARIO: Scenario = Scenario {
 const NODE: Node = Node::A;
 /// Clients whose datagrams it handles.
 const CLIENTS: [Resident; 3] = clients_of(NODE);
-/// The port of the Service `talk` on every node, and of a server of somebody else.
+/// The node port of the Service `talk`, and the port of an outside server.
 const NODE_PORT: u16 = 30110;
-/// A client of entries that nobody's datagrams made.
+/// The client port of entries that no datagram created.
 const MADE_UP: u16 = 4711;
-/// What the agent says whenever it has looked at flows.
-const LOOKED: &str = "looked for stale UDP flows";
-/// How long an answer is waited for that must not come: it would be there at once.
+/// The log line of the agent after each search for flows.
+const LOOKED: &str = "searched for stale UDP flows";
+/// How long to wait for an answer that must not arrive; it would arrive at once.
 const NO_ANSWER: Duration = Duration::from_millis(100);
 /// An answer on hardware takes much less.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -76,7 +76,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         senders: Vec::new(),
     };
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(clients);
-    // Nothing goes by itself while this lasts, also where it lasts long.
+    // No entry expires during this part, even on a slow machine.
     lab.node(NODE)?.set(&[
         ("net/netfilter/nf_conntrack_udp_timeout".to_owned(), "3600"),
         (
@@ -99,13 +99,13 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("no endpoint for a while", changes::outage),
             ("a new address", changes::new_address),
             ("a first endpoint", changes::first_endpoint),
-            ("no look without a reason", changes::quiet),
+            ("no search without a reason", changes::quiet),
         ],
     )?;
     others.check(&lab, checks)
 }
 
-/// Every pod that is an endpoint at some time, and a server of somebody else on a node port's number.
+/// Every pod that is an endpoint at some time, and an outside server on the number of a node port.
 fn serve(topology: &Topology) -> Result<Vec<Server>> {
     let servers = [
         (
@@ -135,7 +135,7 @@ fn serve(topology: &Topology) -> Result<Vec<Server>> {
     servers.iter().map(start).collect()
 }
 
-/// The frontends of `talk` that are there from the beginning.
+/// The frontends of `talk` that exist from the start.
 fn frontends(family: Family) -> [SocketAddr; 3] {
     let node_port = (Node::A.address(family), NODE_PORT).into();
     match family {
@@ -165,7 +165,7 @@ impl Lab<'_> {
         self.put(&format!("{service}.yaml"), &slices(service, to))
     }
 
-    /// How often the agent of node-a has looked at flows.
+    /// Number of flow searches of the agent of node-a.
     fn looks(&self) -> Result<usize> {
         Ok(self.cluster.said(NODE)?.matches(LOOKED).count())
     }
@@ -197,7 +197,7 @@ impl Lab<'_> {
             outcomes.push((client, sender, sender.ask(deadline)?));
         }
         let tracked = tracked::all(&self.node(NODE)?)?;
-        ensure!(!outcomes.is_empty(), "nobody sends");
+        ensure!(!outcomes.is_empty(), "no client sends");
         for (client, sender, outcome) in outcomes {
             let flow = flow_of(&tracked, sender)?;
             let (client, to) = (client.name(), sender.target());
@@ -214,7 +214,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Asks from each that was answered before, and says whether none is any more.
+    /// Sends from each client that was answered before, and checks that none is answered now.
     fn unanswered(&self, family: Family) -> Result<()> {
         let deadline = self.limit(NO_ANSWER);
         for (client, sender) in of_family(&self.state.senders, family) {
@@ -227,7 +227,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// Sends from each, and says whether nobody translates what is sent.
+    /// Sends from each client, and checks that the datagrams are not translated.
     fn lost(&self, family: Family, senders: &[(Resident, Sender)]) -> Result<()> {
         for (_, sender) in of_family(senders, family) {
             sender.send()?;
@@ -264,7 +264,7 @@ fn flow_of<'a>(tracked: &'a [Tracked], sender: &Sender) -> Result<Option<&'a Tra
     Ok(all.find(|flow| flow.source == source && flow.destination == target))
 }
 
-/// What is tracked beside flows to UDP frontends, and has to stay.
+/// Conntrack entries beside flows to UDP frontends, which have to stay.
 struct Others {
     /// Clients of a server outside that has the number of a node port.
     senders: Vec<(Resident, Sender)>,

@@ -1,5 +1,5 @@
-//! What the kernel of a node tracks, as `conntrack` tells it: a witness that shares no code with
-//! the agent.
+//! Conntrack entries of a node, from the tool `conntrack`: a witness that shares no code with the
+//! agent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,9 +14,9 @@ pub(super) struct Tracked {
     pub(super) protocol: String,
     pub(super) source: SocketAddr,
     pub(super) destination: SocketAddr,
-    /// Whom answers are expected from.
+    /// The address that answers are expected from.
     pub(super) reply_source: SocketAddr,
-    /// Tells it from a later one with the same addresses and ports.
+    /// Distinguishes it from a later entry with the same addresses and ports.
     pub(super) id: u64,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn all(node: &Namespace) -> Result<Vec<Tracked>> {
     })
 }
 
-/// Makes an entry that nobody translated, as if a client had sent to this address.
+/// Creates an untranslated entry, as if a client had sent to this address.
 pub(super) fn insert(
     node: &Namespace,
     protocol: &str,

@@ -1,4 +1,4 @@
-//! Entries of every type, written by this crate and by `ipset`, read by the other.
+//! Tests entries of every type: this crate reads those written by `ipset`, and vice versa.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use ipset_rs::{CreateOptions, Entry, Family, SetType, Socket};
 use crate::kernel_runner::output_of;
 use crate::{add, entry, listed, set_of, witness};
 
-/// Entries of every type as `ipset save` spells them.
+/// Entries of every type in the form of `ipset save`.
 const ENTRIES: &[(SetType, Family, &[&str])] = &[
     (
         SetType::HashIpPort,
@@ -86,7 +86,7 @@ pub(crate) fn entries_of_every_type_appear_as_written() {
     }
 }
 
-/// The entry of this text in a set of this type: a range of one address is spelled like the address.
+/// The entry of this text for a set of this type. A range of one address is written like the address.
 fn fitting(set_type: SetType, text: &str) -> Entry {
     match (set_type, entry(text)) {
         (
@@ -148,7 +148,7 @@ pub(crate) fn entries_of_a_set_with_a_timeout_go_by_themselves() {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(witness(&name), BTreeSet::new(), "{set_type}");
-        // Gone already is as good as deleted.
+        // Deleting an expired entry also succeeds.
         for result in socket.delete(&name, &entries) {
             result.unwrap();
         }

@@ -1,4 +1,4 @@
-//! What the kernel refuses: each refusal reaches the entry it belongs to and says what to do.
+//! Tests refusals of the kernel: each one is assigned to its entry and names the next thing to check.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -35,7 +35,7 @@ pub(crate) fn sets_are_created_and_destroyed_by_name() {
     assert!(error.is_not_found(), "{error}");
     assert_eq!(
         error.to_string(),
-        "ipset: destroy set a: there is no such set (error 2)"
+        "ipset: destroy set a: the set does not exist (error 2)"
     );
     assert_eq!(socket.names().unwrap(), Vec::<String>::new());
 }
@@ -58,7 +58,7 @@ pub(crate) fn impossible_names_are_refused() {
         let added = socket.add(name, &[entry("10.0.0.0/8")]);
         assert!(matches!(added[..], [Err(Error::Name(_))]));
     }
-    // To the kernel an empty name means all sets; they are still there.
+    // The kernel interprets an empty name as all sets; they must still exist.
     assert_eq!(socket.names().unwrap().len(), 2);
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn one_bad_entry_stops_no_other() {
     let mut entries: Vec<Entry> = (0..1000_u32)
         .map(|i| entry(&format!("10.{}.{}.0/24", i / 256, i % 256)))
         .collect();
-    // Not possible in hash:net, and not in this family.
+    // Entries that are not valid in hash:net, and not in this family.
     let bad = [0, 5, 6, 399, 400, 999];
     for (at, index) in bad.into_iter().enumerate() {
         entries[index] = entry(if at % 2 == 0 {

@@ -1,7 +1,7 @@
-//! Runs tests against the real kernel, each in a network namespace of its own.
+//! Runs tests against the real kernel, each in its own network namespace.
 //!
-//! A namespace belongs to a thread, so each test gets a thread that leaves the common namespace
-//! first. It ends with its thread, and what the test made in the kernel ends with it.
+//! A namespace belongs to a thread, so each test runs in a thread that first leaves the common namespace. The
+//! namespace ends with the thread, and with it all kernel objects of the test.
 
 use std::io::Write;
 use std::process::Command;
@@ -9,10 +9,11 @@ use std::process::Command;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-/// A test and the sentence it stands for.
+/// A test with its name, which is a sentence.
 pub(crate) type Test = (&'static str, fn());
 
-/// Runs the tests whose names contain one of `filters` (all without filters) and prints lines as libtest does; false if one failed or none ran.
+/// Runs the tests whose names contain one of `filters` (all without filters) and prints lines like libtest. Returns
+/// false if a test failed or none ran.
 pub(crate) fn run(tests: &[Test], filters: &[String]) -> bool {
     let mut passed = 0;
     let mut failed = 0;

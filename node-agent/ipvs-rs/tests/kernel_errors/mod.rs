@@ -1,4 +1,4 @@
-//! What the kernel refuses: each refusal reaches the request it belongs to and says what to do.
+//! Tests refusals of the kernel: each one is assigned to its request and names the next thing to check.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -104,7 +104,7 @@ pub(crate) fn a_full_send_of_failures_is_answered() {
             .all(|result| result.as_ref().is_err_and(Error::is_not_found))
     );
     let sends = socket.counters().sends;
-    // One look-up and one question when opening.
+    // Opening the socket sends one look-up and one request.
     assert_eq!(sends, 2 + 1000_u64.div_ceil(MAX_PER_SEND as u64));
 }
 

@@ -1,4 +1,5 @@
-//! Lists that are read while other network namespaces change: the kernel may number entries of all namespaces together.
+//! Tests lists that are read while other network namespaces change: the kernel may number entries of all namespaces
+//! together.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::execute;
 
-/// Enough for a list of several datagrams.
+/// Enough entries for a list of several datagrams.
 const OURS: u32 = 1000;
 const OTHERS: u32 = 400;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -23,7 +24,8 @@ fn keys(first: [u8; 4], number: u32) -> impl Iterator<Item = ServiceKey> {
     })
 }
 
-/// Adds and deletes virtual servers of a namespace of its own, with pauses that a list fits into, until told to stop.
+/// Adds and deletes virtual servers in its own namespace until `stop` is set, with pauses that are long enough for
+/// reading a list.
 fn change(stop: &AtomicBool) {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     let mut socket = Socket::open().unwrap();
@@ -52,7 +54,7 @@ pub(crate) fn lists_are_whole_while_other_namespaces_change() {
                 whole += 1;
                 (found.len() != OURS as usize).then_some(found.len())
             }
-            // It says that it could not read the list, which is no wrong list.
+            // An error is acceptable here: it is not a wrong list.
             Err(Error::Interrupted { .. }) => None,
             Err(error) => panic!("{error}"),
         };

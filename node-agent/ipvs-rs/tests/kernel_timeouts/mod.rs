@@ -1,11 +1,11 @@
-//! Timeouts of connections, which `ipvsadm` shows and sets by itself.
+//! Tests timeouts of connections, verified with `ipvsadm`.
 
 use ipvs_rs::{Request, Socket, Timeouts};
 
 use crate::execute;
 use crate::kernel_runner::output_of;
 
-/// As `ipvsadm` shows them.
+/// The timeouts as printed by `ipvsadm`.
 fn shown_timeouts() -> String {
     output_of("ipvsadm", &["--list", "--timeout"])
         .trim()

@@ -1,15 +1,16 @@
-//! Virtual and real servers.
+//! The operations on virtual and real servers.
 
 use std::iter;
 
 use portolan_plan::Family;
 
-use super::{Batch, Phase};
+use crate::deadlines::drains;
+use crate::phase::{Batch, Phase};
+use crate::reschedule;
 use crate::{
     Desired, IpvsOp, Observed, Op, Owned, RealServerKey, RealServers, SetEntry, SetId, SetRole,
     VirtualServer, VirtualServerKey,
 };
-use crate::{drain, reschedule};
 
 pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Owned) {
     let mut changes = Vec::new();
@@ -50,7 +51,7 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
         if desired.virtual_servers.contains_key(server) || !owned.contains(server) {
             continue;
         }
-        // Without its Service it goes at once, with all connections (S-120).
+        // A virtual server without a Service is removed at once, with all its connections (S-120).
         if desired.resting.contains(server) && !held.real_servers.is_empty() {
             unwanted(batch, *server, held.real_servers.iter());
         } else {
@@ -62,8 +63,8 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
     }
 }
 
-/// Which virtual servers no packet from elsewhere can reach before the policy rules are there, and nobody is
-/// kept out of: cluster IPs. Of no use where no rules are loaded.
+/// Selects the virtual servers that no packet can reach before the policy rules exist, and that have no restrictions:
+/// cluster IPs. Only useful if rules have to be loaded.
 fn hidden<'a>(
     batch: &Batch,
     observed: &'a Observed,
@@ -82,15 +83,15 @@ fn hidden<'a>(
     }
 }
 
-/// Takes real servers away, or lets them drain. Those that drain already are left alone: they go when
-/// they have no connections, which is not known here.
+/// Removes real servers, or starts to drain them. Real servers that already drain are left alone: they are removed
+/// when they have no connections, and connection counts are not known here.
 fn unwanted(
     batch: &mut Batch,
     server: VirtualServerKey,
     backends: impl IntoIterator<Item = (RealServerKey, u32)>,
 ) {
     for (backend, weight) in backends {
-        if !drain::drains(server.protocol) {
+        if !drains(server.protocol) {
             batch.push(
                 Phase::RemoveServers,
                 Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }),
@@ -124,7 +125,7 @@ fn real_servers(
     }
     let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
     let mut gone = Vec::new();
-    // Both are in order: one look at each.
+    // Both are sorted, so one pass over each is enough.
     let mut found = found.iter().peekable();
     for (backend, weight) in wanted.real_servers.iter() {
         gone.extend(iter::from_fn(|| found.next_if(|(held, _)| *held < backend)));

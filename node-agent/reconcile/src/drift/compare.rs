@@ -1,4 +1,4 @@
-//! What is found, compared with what was left.
+//! Compares the found state with the state that the agent left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::{
     Desired, Network, Observed, Owned, RealServerKey, VirtualServer, VirtualServerKey, sysctls,
 };
 
-/// What of ours was left otherwise than it was `found`. `left` is the shadow as the pass before left
-/// it; what is not `owned` is somebody else's affair. Nobody calls a setting drifted that is as
-/// strict as is `desired`.
+/// The owned objects whose `found` state differs from the state that the agent left. `left` is the state after the
+/// previous pass. Objects that are not `owned` belong to other programs and are ignored. A setting that satisfies
+/// `desired` is not drift.
 pub fn drift(
     left: &Observed,
     found: &Observed,
@@ -37,7 +37,7 @@ pub fn drift(
         }
     }
     sets(&mut drifted, left, found);
-    // What no settings ask for is everybody's to change.
+    // Timeouts that the settings do not define may be changed by any program.
     if desired.timeouts.are_met_by(&left.timeouts) && !desired.timeouts.are_met_by(&found.timeouts)
     {
         drifted.insert(Drifted::Timeouts);
@@ -59,7 +59,7 @@ pub fn drift(
     drifted
 }
 
-/// The part of [`drift`] that links, routes and settings tell.
+/// The part of [`drift`] that concerns links, routes and kernel settings.
 pub fn drift_of_network(
     left: &Network,
     left_settings: &BTreeMap<Arc<str>, Arc<str>>,
@@ -68,7 +68,7 @@ pub fn drift_of_network(
 ) -> BTreeSet<Drifted> {
     let mut drifted = BTreeSet::new();
     if left.device_up && !found.device_up {
-        // Its routes went with it.
+        // Its routes were removed with it.
         drifted.insert(Drifted::Device);
     } else {
         let routes = left.routes.symmetric_difference(&found.routes);
@@ -106,7 +106,7 @@ fn server(
     }
     for (backend, weight) in was.real_servers.iter() {
         match now.real_servers.get(&backend) {
-            // One that drains is let go as soon as its connections have ended.
+            // A draining real server is removed as soon as its connections have ended.
             None if weight == 0 && drains(&backend) => {}
             None => {
                 drifted.insert(Drifted::RealServer(key, backend));

@@ -1,16 +1,16 @@
-//! Leaving alone what drifted, where the settings say so.
+//! Leaves drift alone if the settings say so (`drift: Report`).
 //!
-//! What somebody else changed counts as it was left for as long as the plan wants of it what it
-//! wanted then: so nothing is written for the drift alone. Where the plan wants something else, it
-//! counts as it was found, so that the operations fit the kernel as it is.
+//! A drifted object counts as unchanged as long as the plan wants the state in which the agent left it, so the drift
+//! alone causes no operation. If the plan wants another state, the object counts as found, so that the operations
+//! match the kernel's real state.
 
 use std::collections::BTreeSet;
 
 use super::{Drifted, is_fleeting};
 use crate::{Desired, Observed, VirtualServer, sysctls};
 
-/// Makes `found` say of what drifted what was `left`, unless the plan wants something else by now;
-/// gives back what counts as it was left, and so stands.
+/// Resets drifted objects in `found` to the state in `left`, unless the plan now wants something else. Returns the
+/// objects that were reset, whose drift remains.
 pub fn leave(
     found: &mut Observed,
     left: &Observed,
@@ -92,7 +92,7 @@ fn server(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desir
                 wanted.real_servers.get(backend),
             );
             let as_wanted = match (was, wanted) {
-                // It drains.
+                // The real server drains.
                 (Some(0), None) => true,
                 _ => was == wanted,
             };
@@ -108,7 +108,7 @@ fn server(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desir
     }
 }
 
-/// Whether a virtual server was left as the plan wants it, but for real servers that drain.
+/// Whether a virtual server was left as the plan wants it, apart from draining real servers.
 fn is_as_wanted(was: &VirtualServer, wanted: &VirtualServer) -> bool {
     let served = was
         .real_servers
@@ -137,8 +137,8 @@ fn set(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired)
         }
         (Drifted::Entry(..), None) => false,
         _ => {
-            // Rules that are to be loaded name their sets, and a scheduler is changed only where
-            // something holds new connections meanwhile.
+            // Rules that have to be loaded need their sets, and a scheduler is changed only if a set can hold new
+            // connections during the change.
             let as_wanted = !is_fleeting(*id)
                 && was.entries == wanted.entries
                 && rules_stay(left, desired, id.family);
@@ -160,11 +160,11 @@ fn link(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired
     match what {
         Drifted::Route(route) => {
             let was = left.routes.contains(route);
-            stand(&mut found.routes, *route, was, &desired.routes)
+            reset_to_left(&mut found.routes, *route, was, &desired.routes)
         }
         Drifted::PolicyRule(rule) => {
             let was = left.policy.contains(rule);
-            stand(&mut found.policy, *rule, was, &desired.policy)
+            reset_to_left(&mut found.policy, *rule, was, &desired.policy)
         }
         // A route needs its device.
         _ => {
@@ -178,8 +178,13 @@ fn link(found: &mut Observed, left: &Observed, what: &Drifted, desired: &Desired
     }
 }
 
-/// Lets an item count as it was left if that is as it is wanted.
-fn stand<T: Ord>(found: &mut BTreeSet<T>, item: T, was: bool, wanted: &BTreeSet<T>) -> bool {
+/// Resets an item to the state in which it was left, if that is the desired state.
+fn reset_to_left<T: Ord>(
+    found: &mut BTreeSet<T>,
+    item: T,
+    was: bool,
+    wanted: &BTreeSet<T>,
+) -> bool {
     let as_wanted = was == wanted.contains(&item);
     if as_wanted && was {
         found.insert(item);

@@ -1,4 +1,4 @@
-//! What drifted since the agent started, counted by kind.
+//! Counts drift by kind since the agent started.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,42 +8,42 @@ use super::{DriftKind, Drifted, is_fleeting};
 use crate::rules::ObservedRules;
 use crate::{Desired, Observed, sysctls};
 
-/// How much drifted, of each kind that ever did.
+/// The counts of each kind of drift that ever occurred.
 pub type Drift = BTreeMap<DriftKind, DriftCount>;
 
-/// How much of one kind drifted.
+/// The counts of one kind of drift.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DriftCount {
-    /// How many were found.
+    /// The number of drifted objects found.
     pub found: u64,
-    /// How many of them were put right.
+    /// The number of drifted objects corrected.
     pub repaired: u64,
-    /// How many are otherwise now: left alone because the settings say so, or not put right yet.
+    /// The number of objects that still differ: left alone because the settings say so, or not corrected yet.
     pub standing: u64,
 }
 
-/// Counts what drifts. What stands is found once, however often it is looked at.
+/// Counts drift. Drift that remains is counted once, however often it is observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DriftLedger {
     counts: BTreeMap<DriftKind, (u64, u64)>,
-    /// Left alone.
+    /// Drift that is left alone.
     alone: BTreeSet<Drifted>,
-    /// To be put right.
+    /// Drift that is to be corrected.
     pending: BTreeSet<Drifted>,
 }
 
-/// How much of the kernel a look took in.
+/// How much of the kernel was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// All of it.
+    /// The whole state.
     Everything,
-    /// Links, routes and settings.
+    /// Links, routes and kernel settings.
     Network,
 }
 
 impl DriftLedger {
-    /// Notes what a look found to have drifted, and what of that is left alone; gives back what was
-    /// not known of before.
+    /// Records the drift that was found and the part of it that is left alone. Returns the drift that was not known
+    /// before.
     pub fn note(
         &mut self,
         look: Look,
@@ -61,14 +61,14 @@ impl DriftLedger {
         }
         self.pending.extend(drifted.difference(&alone).cloned());
         self.pending.retain(|what| !alone.contains(what));
-        // What a look did not take in stands as before.
+        // Drift outside the observed part is unchanged.
         self.alone
             .retain(|what| look == Look::Network && !is_network(what));
         self.alone.extend(alone);
         fresh
     }
 
-    /// Counts as repaired what is as the plan wants it now.
+    /// Counts drift as repaired if the state now matches the plan.
     pub fn settle(&mut self, state: &Observed, desired: &Desired) {
         let counts = &mut self.counts;
         self.pending.retain(|what| {
@@ -80,17 +80,17 @@ impl DriftLedger {
         });
     }
 
-    /// Whether something is left alone.
+    /// Whether any drift is left alone.
     pub fn leaves_alone(&self) -> bool {
         !self.alone.is_empty()
     }
 
-    /// Whether nothing stands, left alone or not put right yet.
+    /// Whether no drift remains, neither left alone nor to be corrected.
     pub fn is_quiet(&self) -> bool {
         self.alone.is_empty() && self.pending.is_empty()
     }
 
-    /// The counts of each kind that ever drifted.
+    /// The counts of each kind of drift that ever occurred.
     pub fn counts(&self) -> Drift {
         let standing = |kind| {
             let all = self.alone.iter().chain(&self.pending);
@@ -119,7 +119,7 @@ fn is_network(what: &Drifted) -> bool {
     )
 }
 
-/// Whether the kernel has of this what the plan wants.
+/// Whether a drifted object is now as the plan wants it.
 fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
     let servers = (&state.virtual_servers, &desired.virtual_servers);
     match what {
@@ -133,7 +133,7 @@ fn is_right(what: &Drifted, state: &Observed, desired: &Desired) -> bool {
             let held = held.and_then(|held| held.real_servers.get(backend));
             let wanted = servers.1.get(key);
             let wanted = wanted.and_then(|wanted| wanted.real_servers.get(backend));
-            // One that nobody wants drains with weight 0.
+            // A real server that the plan does not contain drains with weight 0.
             held == wanted || (wanted.is_none() && held == Some(0))
         }
         Drifted::Set(id) => {

@@ -1,7 +1,7 @@
-//! Drift: what somebody else changed in the kernel since we left it.
+//! Drift: changes that other programs made to Portolan's objects in the kernel.
 //!
-//! What was left is the shadow, not the plan: what never was in force is a failure to try again, and
-//! what the plan has changed since is work. Neither is drift.
+//! The found state is compared with the state that the agent left (the shadow), not with the plan. State that was
+//! never reached is a failure to retry, and changes of the plan are work to do. Neither is drift.
 
 mod compare;
 mod leave;
@@ -21,34 +21,34 @@ pub use compare::{drift, drift_of_network};
 pub use leave::leave;
 pub use ledger::{Drift, DriftCount, DriftLedger, Look};
 
-/// Something of ours that is otherwise than it was left.
+/// An object that differs from the state in which the agent left it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Drifted {
-    /// A virtual server is gone, with its real servers, or has another scheduler, flags or timeout.
+    /// A virtual server is missing, with its real servers, or has another scheduler, flags or timeout.
     VirtualServer(VirtualServerKey),
-    /// A real server is gone, or new.
+    /// A real server is missing or unexpected.
     RealServer(VirtualServerKey, RealServerKey),
     /// A real server has another weight.
     Weight(VirtualServerKey, RealServerKey),
-    /// A set is gone, with its entries, or another one has its name.
+    /// A set is missing, with its entries, or another set has its name.
     Set(SetId),
-    /// An entry of a set is gone, or new.
+    /// An entry of a set is missing or unexpected.
     Entry(SetId, SetEntry),
-    /// A chain, by table and name, or a jump into one of ours, by table and rule.
+    /// A chain, by table and name, or a jump into one of Portolan's chains, by table and rule.
     Rules(Family, String, String),
-    /// A route is gone, or new.
+    /// A route is missing or unexpected.
     Route(Route),
-    /// A policy rule is gone, or new.
+    /// A policy rule is missing or unexpected.
     PolicyRule(PolicyRule),
-    /// The device is gone or down, and with it its routes.
+    /// The device is missing or down, and its routes with it.
     Device,
     /// A kernel setting has another value.
     Setting(Arc<str>),
-    /// Timeouts of connections have other values.
+    /// The timeouts of IPVS connections have other values.
     Timeouts,
 }
 
-/// A kind of what can be otherwise; displayed as people and metrics read it.
+/// A kind of drift. The displayed form is used for people and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DriftKind {
     /// Virtual servers.
@@ -74,7 +74,7 @@ pub enum DriftKind {
 }
 
 impl DriftKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::VirtualServer,
         Self::RealServer,
@@ -88,7 +88,7 @@ impl DriftKind {
         Self::KernelSetting,
     ];
 
-    /// The kind in words.
+    /// The name of the kind.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::VirtualServer => "virtual server",
@@ -112,7 +112,7 @@ impl fmt::Display for DriftKind {
 }
 
 impl Drifted {
-    /// Its kind.
+    /// The kind of drift.
     pub fn kind(&self) -> DriftKind {
         match self {
             Self::VirtualServer(_) => DriftKind::VirtualServer,
@@ -128,7 +128,7 @@ impl Drifted {
         }
     }
 
-    /// What it is a part of.
+    /// The part of the kernel to which it belongs.
     pub fn subject(&self) -> Subject {
         match self {
             Self::VirtualServer(server) | Self::RealServer(server, _) | Self::Weight(server, _) => {
@@ -143,26 +143,26 @@ impl Drifted {
     }
 }
 
-/// A part of the kernel about which one answer tells. An operation that failed may have had some
-/// effect; what is found there the next time says nothing about others.
+/// A part of the kernel that one observation covers. A failed operation may have had some effect, so what is found in
+/// its part the next time is not drift; other parts are not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subject {
     /// A virtual server with its real servers.
     Server(VirtualServerKey),
     /// A set with its entries.
     Set(SetId),
-    /// Our rules of a family.
+    /// Portolan's rules of a family.
     Rules(Family),
     /// The device, routes and policy rules.
     Link,
     /// Kernel settings.
     Settings,
-    /// Timeouts of connections.
+    /// The timeouts of IPVS connections.
     Timeouts,
 }
 
 impl Subject {
-    /// What an operation changes; `None` for what is never compared.
+    /// The part that an operation changes; `None` if it is never compared.
     pub fn of(op: &Op) -> Option<Self> {
         Some(match op {
             Op::Sysctl(_) => Self::Settings,
@@ -178,10 +178,10 @@ impl Subject {
     }
 }
 
-/// So many of each kind, in words: `2 weights, 1 route`.
+/// The number of items of each kind, in words: `2 weights, 1 route`.
 pub fn in_words(items: &BTreeSet<Drifted>) -> String {
     let mut words = Vec::new();
-    // They are sorted by kind.
+    // The items are sorted by kind.
     let all: Vec<_> = items.iter().map(Drifted::kind).collect();
     for run in all.chunk_by(|left, right| left == right) {
         if let Some(kind) = run.first() {
@@ -200,7 +200,7 @@ pub fn in_words(items: &BTreeSet<Drifted>) -> String {
     words.join(", ")
 }
 
-/// Whether entries of a set are there for a moment only, by design.
+/// Whether entries of a set exist only temporarily, by design.
 fn is_fleeting(set: SetId) -> bool {
     set.role == SetRole::Hold
 }

@@ -5,7 +5,7 @@ use portolan_plan::Family;
 
 use crate::{RealServerKey, Scheduling, Timeouts, VirtualServerKey};
 
-/// Make sure that the kernel has a scheduler: it loads the module of one that it does not know.
+/// Make sure that the kernel has a scheduler: the kernel loads the module of an unknown one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedulerOp {
     /// The scheduler's name.
@@ -21,53 +21,53 @@ impl fmt::Display for SchedulerOp {
 /// One change of IPVS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IpvsOp {
-    /// Change timeouts of connections; 0 leaves one as it is.
+    /// Change the timeouts of IPVS connections; 0 keeps a timeout.
     SetTimeouts {
         /// The timeouts.
         timeouts: Timeouts,
     },
     /// Add a virtual server, without real servers.
     AddVirtualServer {
-        /// Which.
+        /// The virtual server.
         server: VirtualServerKey,
         /// Scheduler, flags and timeout.
         scheduling: Scheduling,
     },
     /// Change scheduler, flags or timeout of a virtual server in place.
     EditVirtualServer {
-        /// Which.
+        /// The virtual server.
         server: VirtualServerKey,
         /// Scheduler, flags and timeout.
         scheduling: Scheduling,
     },
     /// Delete a virtual server with all its real servers.
     DeleteVirtualServer {
-        /// Which.
+        /// The virtual server.
         server: VirtualServerKey,
     },
     /// Add a real server.
     AddRealServer {
-        /// To which virtual server.
+        /// The virtual server.
         server: VirtualServerKey,
-        /// Which backend.
+        /// The backend.
         backend: RealServerKey,
         /// Its weight.
         weight: u32,
     },
     /// Change a real server's weight.
     EditRealServer {
-        /// Of which virtual server.
+        /// The virtual server.
         server: VirtualServerKey,
-        /// Which backend.
+        /// The backend.
         backend: RealServerKey,
         /// Its weight.
         weight: u32,
     },
     /// Delete a real server.
     DeleteRealServer {
-        /// Of which virtual server.
+        /// The virtual server.
         server: VirtualServerKey,
-        /// Which backend.
+        /// The backend.
         backend: RealServerKey,
     },
 }
@@ -115,7 +115,7 @@ impl fmt::Display for IpvsOp {
                 backend,
                 weight,
             } => {
-                write!(f, "give {backend} of {server} weight {weight}")
+                write!(f, "set weight of {backend} in {server} to {weight}")
             }
             Self::DeleteRealServer { server, backend } => {
                 write!(f, "delete {backend} from {server}")

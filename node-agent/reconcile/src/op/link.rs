@@ -20,34 +20,34 @@ impl fmt::Display for SysctlOp {
     }
 }
 
-/// One change of our device, routes or policy routing rules.
+/// One change of Portolan's device, routes or policy routing rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkOp {
-    /// Create our device, or bring it up if it is there.
+    /// Create Portolan's device, or bring it up if it exists.
     RaiseDevice {
         /// Its name.
         device: Arc<str>,
     },
-    /// Remove our device, and with it every route over it.
+    /// Remove Portolan's device, and with it every route over it.
     RemoveDevice {
         /// Its name.
         device: Arc<str>,
     },
-    /// Remove a device that carried our routes under another name.
+    /// Remove a device that Portolan used under another name.
     RetireDevice {
         /// Its name.
         device: Arc<str>,
     },
     /// Add a route.
     AddRoute {
-        /// Our device.
+        /// Portolan's device.
         device: Arc<str>,
-        /// The route. It is larger than all other operations, and there are few.
+        /// The route. It is boxed because it is larger than all other operations, and there are few routes.
         route: Box<Route>,
     },
     /// Delete a route.
     DeleteRoute {
-        /// Our device.
+        /// Portolan's device.
         device: Arc<str>,
         /// The route.
         route: Box<Route>,

@@ -7,11 +7,11 @@ use crate::rules::ObservedRules;
 /// Load the rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RulesOp {
-    /// Which family.
+    /// The family.
     pub family: Family,
     /// Text for `iptables-restore --noflush`.
     pub text: String,
-    /// What our chains hold afterwards.
+    /// The resulting contents of Portolan's chains.
     pub rules: Box<ObservedRules>,
 }
 

@@ -9,37 +9,37 @@ use crate::{SetEntry, SetId};
 pub enum SetOp {
     /// Create a set.
     Create {
-        /// Which.
+        /// The set.
         set: SetId,
-        /// How many entries it may hold.
+        /// The maximum number of entries.
         max_elements: u32,
     },
-    /// Put a larger set in the place of one, with all its entries.
+    /// Replace a set by a new one with these entries.
     Replace {
-        /// Which.
+        /// The set.
         set: SetId,
-        /// How many entries it may hold.
+        /// The maximum number of entries.
         max_elements: u32,
         /// Its entries.
         entries: Vec<SetEntry>,
     },
     /// Add an entry to a set.
     AddEntry {
-        /// Which set.
+        /// The set.
         set: SetId,
         /// The entry.
         entry: SetEntry,
     },
     /// Delete an entry from a set.
     DeleteEntry {
-        /// Which set.
+        /// The set.
         set: SetId,
         /// The entry.
         entry: SetEntry,
     },
     /// Destroy a set that no rule uses.
     Destroy {
-        /// Which.
+        /// The set.
         set: SetId,
     },
     /// Destroy one of [`LEFTOVER_SETS`](crate::LEFTOVER_SETS).
@@ -90,7 +90,7 @@ impl fmt::Display for SetOp {
                 let count = entries.len();
                 write!(
                     f,
-                    "replace set {set} by one for {max_elements} entries, {count} in it"
+                    "replace set {set} with one for {max_elements} entries, filled with {count}"
                 )
             }
             Self::AddEntry { set, entry } => write!(f, "add {entry} to set {set}"),

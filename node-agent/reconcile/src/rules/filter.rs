@@ -1,4 +1,4 @@
-//! The table `filter`: what is let in, refused or passed on.
+//! The table `filter`: which packets are accepted, rejected or forwarded.
 
 use std::collections::BTreeMap;
 
@@ -28,14 +28,14 @@ const JUMPS: &[Jump] = &[
 pub(super) fn table(family: Family, settings: &Settings) -> Table {
     let mark = mark(settings.masquerade.mark());
     let mut forward = Vec::from_iter(invalid(family, settings));
-    // Replies of connections that IPVS forwards, and what is about to be masqueraded, pass even
-    // where the host forwards nothing by default (S-81).
+    // Replies of connections that IPVS forwards, and packets that will be masqueraded, are accepted even if the host
+    // forwards nothing by default (S-81).
     forward.push("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".into());
     forward.extend(refused(family, ""));
     forward.extend(unused(family, ""));
     forward.push(format!("-m mark --mark {mark}/{mark} -j ACCEPT"));
     let mut output = refused(family, "").to_vec();
-    // A program of this node may have an address of the range, and other ports of it are its own.
+    // A program on this node may use an address of the range; its other ports are its own.
     output.extend(unused(family, " -m addrtype ! --dst-type LOCAL"));
     Table {
         name: "filter",
@@ -49,15 +49,15 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
 }
 
 fn input(family: Family, settings: &Settings) -> Vec<String> {
-    // Balancers ask for health on the node's addresses and on their own, whatever the host's
-    // firewall thinks of a port that nobody told it about (S-27, S-144).
+    // Load balancers send health checks to the node's addresses and to their own, whether or not the host's firewall
+    // opens the port (S-27, S-144).
     let mut rules = vec![format!(
         "-p tcp -m set --match-set {} dst -j ACCEPT",
         set(family, SetRole::Health)
     )];
     rules.extend(invalid(family, settings));
     rules.extend(refused(family, ""));
-    // The host's firewall does not know of Services; who may not connect was dropped before (S-213).
+    // The host's firewall does not know Services. Clients that may not connect were dropped before (S-213).
     let whose = match settings.host_firewall {
         HostFirewall::Open => "",
         HostFirewall::Respect => " -m addrtype ! --dst-type LOCAL",
@@ -69,7 +69,7 @@ fn input(family: Family, settings: &Settings) -> Vec<String> {
     rules
 }
 
-/// Refuses new connections to frontends without a backend (S-21, S-224).
+/// Rejects new connections to frontends without a backend (S-21, S-224).
 fn refused(family: Family, rest: &str) -> [String; 2] {
     let refuse = set(family, SetRole::Refuse);
     refusal(
@@ -78,7 +78,7 @@ fn refused(family: Family, rest: &str) -> [String; 2] {
     )
 }
 
-/// Refuses new connections to what no Service uses of the service ranges (S-27).
+/// Rejects new connections to addresses and ports of the service ranges that no Service uses (S-27).
 fn unused(family: Family, rest: &str) -> [String; 2] {
     let (ranges, frontend) = (set(family, SetRole::Ranges), set(family, SetRole::Frontend));
     let to =
@@ -86,8 +86,8 @@ fn unused(family: Family, rest: &str) -> [String; 2] {
     refusal(family, &to)
 }
 
-/// TCP gets a reset: an ICMP error that arrives while the client is still inside its connect call only takes effect
-/// at the next retransmission, a second later.
+/// TCP gets a reset. An ICMP error that arrives while the client is still in its connect call takes effect only at
+/// the next retransmission, a second later.
 fn refusal(family: Family, to: &str) -> [String; 2] {
     let new = "-m conntrack --ctstate NEW";
     let unreachable = match family {
@@ -100,11 +100,11 @@ fn refusal(family: Family, to: &str) -> [String; 2] {
     ]
 }
 
-/// Drops what a backend of this node sends that connection tracking cannot place: it would reach the
-/// client under the backend's address, and the client would reset its connection (S-173). Others'
-/// packets are not ours to judge.
+/// Drops packets from a backend of this node that connection tracking cannot assign to a connection. They would reach
+/// the client with the backend's address, and the client would reset its connection (S-173). Packets of other senders
+/// are not affected.
 fn invalid(family: Family, settings: &Settings) -> Option<String> {
-    // Liberal tracking calls no segment invalid for its window.
+    // Liberal tracking classifies no segment as invalid because of its window.
     let wanted = settings.drop_invalid && !settings.conntrack.tcp_be_liberal;
     let backends = set(family, SetRole::Hairpin);
     wanted.then(|| {

@@ -1,4 +1,5 @@
-//! The table `mangle`: who is kept out before IPVS looks at the packet, and whose packets are masqueraded.
+//! The table `mangle`: which clients are kept out before IPVS processes the packet, and which packets are
+//! masqueraded.
 
 use std::collections::BTreeMap;
 
@@ -20,20 +21,21 @@ const JUMPS: &[Jump] = &[
     },
 ];
 
-/// Who is kept out, in silence and before anything could answer (S-22, S-93), and what is masqueraded. The node's own
-/// packets come by `OUTPUT` (S-91).
-pub(super) fn table(family: Family, settings: &Settings, tells_pods: bool) -> Table {
+/// Keeps clients out by dropping their packets before anything can answer (S-22, S-93), and marks packets to
+/// masquerade. The node's own packets pass `OUTPUT` (S-91).
+pub(super) fn table(family: Family, settings: &Settings, recognises_pods: bool) -> Table {
     Table {
         name: "mangle",
         jumps: JUMPS,
         chains: BTreeMap::from([
-            ("INPUT", input(family, settings, tells_pods)),
+            ("INPUT", input(family, settings, recognises_pods)),
             ("OUTPUT", output(family, settings)),
         ]),
     }
 }
 
-/// For the moment without a scheduler a virtual server would refuse; a client that hears nothing tries again (S-104).
+/// Drops new connections while the scheduler changes. Without a scheduler, a virtual server would reject them; a
+/// client without an answer retries (S-104).
 fn hold(family: Family) -> String {
     format!(
         "-m conntrack --ctstate NEW -m set --match-set {} dst,dst -j DROP",
@@ -41,22 +43,22 @@ fn hold(family: Family) -> String {
     )
 }
 
-fn input(family: Family, settings: &Settings, tells_pods: bool) -> Vec<String> {
+fn input(family: Family, settings: &Settings, recognises_pods: bool) -> Vec<String> {
     let masquerade = mark(settings.masquerade.mark());
     let all = mark(settings.masquerade.mark() | settings.capture.mark());
     let mut rules = vec![
-        // The mark has done its work. IPVS sends the packet on as one of the node's own, and with its mark it would
-        // be routed to this node once more.
+        // The mark is no longer needed. IPVS sends the packet on as one of the node's own, and with the mark it would
+        // be routed to this node again.
         format!("-j MARK --set-xmark 0x0/{all}"),
         hold(family),
     ];
-    if tells_pods {
+    if recognises_pods {
         let outside = not_from_pods(family, settings, &set(family, SetRole::NoLocal));
-        // Connections that stand go on: they drain.
+        // Existing connections continue: they drain.
         rules.push(format!("{outside} -m conntrack --ctstate NEW -j DROP"));
     }
-    // Only packets from elsewhere: replies to pods find their way back by themselves (S-73). Not in `nat`
-    // PREROUTING, since both marks together are how the node's own packets are routed to IPVS.
+    // Only packets from other hosts, because replies to pods are routed back without masquerading (S-73). This cannot
+    // be done in `nat` PREROUTING, because both marks together route the node's own packets to IPVS.
     let first = format!(
         "-m conntrack ! --ctstatus CONFIRMED -j MARK --set-xmark {masquerade}/{masquerade}"
     );
@@ -67,10 +69,10 @@ fn input(family: Family, settings: &Settings, tells_pods: bool) -> Vec<String> {
     rules
 }
 
-/// The node's own packets to Services get both marks, by which they are routed to `lo`: IPVS leaves the route of a
-/// packet alone if the endpoint is this node, and by any other route the packet would leave (S-56). IPVS sends what
-/// is for another node through this chain once more. The mark that masquerades stays for the first packet of a
-/// connection only: the packet that an overlay makes of a later one would inherit it.
+/// The node's own packets to Services get both marks, which route them to `lo`. IPVS keeps the route of a packet if
+/// the endpoint is this node, and with any other route the packet would leave the node (S-56). Packets for another
+/// node pass this chain again after IPVS. Only the first packet of a connection keeps the masquerade mark, because an
+/// overlay's packet around a later one would inherit it.
 fn output(family: Family, settings: &Settings) -> Vec<String> {
     let capture = mark(settings.capture.mark());
     let all = mark(settings.masquerade.mark() | settings.capture.mark());
@@ -84,8 +86,9 @@ fn output(family: Family, settings: &Settings) -> Vec<String> {
         guard(family),
         hold(family),
         format!("{} {lead}", to(SetRole::Frontend)),
-        // Those that stand end where they are. IPVS refuses new ones with an ICMP error if it has a virtual server, and
-        // the kernel sends none for a packet that is routed to `lo` with an address of nobody.
+        // Existing connections end at the virtual server. IPVS would reject new ones with an ICMP error if a virtual
+        // server exists, but the kernel sends none for a packet that is routed to `lo` with an address that is not
+        // local.
         format!(
             "-p tcp {} -m conntrack ! --ctstate NEW {lead}",
             to(SetRole::Refuse)
@@ -93,8 +96,8 @@ fn output(family: Family, settings: &Settings) -> Vec<String> {
     ]
 }
 
-/// Matches packets to this set that do not come from a pod; all of them where everybody counts as
-/// outside (S-75).
+/// Matches packets to this set that do not come from a pod. If everything is masqueraded, it matches all packets
+/// (S-75).
 fn outsiders(family: Family, settings: &Settings, to: &str) -> String {
     if settings.masquerade.all {
         return format!("-m set --match-set {to} dst,dst");
@@ -102,9 +105,9 @@ fn outsiders(family: Family, settings: &Settings, to: &str) -> String {
     not_from_pods(family, settings, to)
 }
 
-/// Matches packets to this set that do not come from a pod of this node (S-77). Ranges of the whole
-/// cluster do not tell which node a pod is on, and one of another node that is itself the backend
-/// would wait for ever for an answer that it gave itself.
+/// Matches packets to this set that do not come from a pod of this node (S-77). Cluster-wide ranges do not show on
+/// which node a pod is. Without masquerading, a pod of another node that is itself the backend would wait forever for
+/// a reply that it sent to itself.
 fn not_from_here(family: Family, settings: &Settings, to: &str) -> String {
     match &settings.local_detection {
         LocalDetection::ClusterCidr { .. } => format!("-m set --match-set {to} dst,dst"),

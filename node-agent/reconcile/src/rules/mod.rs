@@ -1,7 +1,7 @@
-//! The constant rules: their number does not depend on the cluster, all that does is in sets.
+//! The constant iptables rules. Their number does not depend on the cluster; everything that does is in sets.
 //!
-//! Rules are written exactly as `iptables-save` prints them, so that what is loaded and what is
-//! read back compare as text.
+//! Rules are written exactly as `iptables-save` prints them, so that loaded and observed rules can be compared as
+//! text.
 
 mod filter;
 mod mangle;
@@ -19,35 +19,35 @@ pub use restore::{cleanup_text, restore_text};
 
 use crate::set::{SetId, SetRole};
 
-/// What all our chains' names begin with.
+/// The prefix of the names of Portolan's chains.
 pub const CHAIN_PREFIX: &str = "PORTOLAN-";
 
-/// The tables of iptables that have chains of ours.
+/// The iptables tables that contain Portolan's chains.
 pub const TABLES: [&str; 4] = ["filter", "mangle", "nat", "raw"];
 
-/// A jump from a chain of the kernel into one of ours.
+/// A jump from a built-in chain into one of Portolan's chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Jump {
-    /// The chain of the kernel.
+    /// The built-in chain.
     pub from: &'static str,
-    /// Our chain, without [`CHAIN_PREFIX`].
+    /// Portolan's chain, without [`CHAIN_PREFIX`].
     pub to: &'static str,
-    /// Whether it has to stand before what other programs put there.
+    /// Whether it must precede the rules of other programs.
     pub first: bool,
 }
 
-/// Our part of one table.
+/// Portolan's part of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// The table's name.
     pub name: &'static str,
-    /// How packets come to our chains.
+    /// The jumps into Portolan's chains.
     pub jumps: &'static [Jump],
-    /// Our chains without [`CHAIN_PREFIX`], each with its rules.
+    /// Portolan's chains without [`CHAIN_PREFIX`], each with its rules.
     pub chains: BTreeMap<&'static str, Vec<String>>,
 }
 
-/// Our rules of one family.
+/// Portolan's rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     /// The family.
@@ -57,27 +57,27 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a family under these settings. Where pods of the family cannot be told from
-    /// others, nobody is taken for an outsider that has to be kept out.
-    pub fn new(family: Family, settings: &Settings, tells_pods: bool) -> Self {
+    /// The rules of a family under these settings. If pods of the family cannot be recognised, no client is treated
+    /// as an outsider that has to be kept out.
+    pub fn new(family: Family, settings: &Settings, recognises_pods: bool) -> Self {
         Self {
             family,
             tables: vec![
                 filter::table(family, settings),
-                mangle::table(family, settings, tells_pods),
+                mangle::table(family, settings, recognises_pods),
                 nat::table(family, settings),
                 raw::table(family, settings),
             ],
         }
     }
 
-    /// What the kernel shows once these rules are loaded.
+    /// The rules that the kernel lists after these rules are loaded.
     pub fn expected(&self) -> ObservedRules {
         ObservedRules::of(self)
     }
 }
 
-/// Whether our jump from a chain of the kernel has to be its first rule.
+/// Whether Portolan's jump must be the first rule of a built-in chain.
 fn has_to_be_first(table: &str, chain: &str) -> bool {
     let mut jumps = nat::JUMPS.iter();
     table == "nat" && jumps.any(|jump| jump.first && jump.from == chain)
@@ -87,23 +87,23 @@ fn set(family: Family, role: SetRole) -> String {
     SetId { role, family }.to_string()
 }
 
-/// A mark, as the tools print it.
+/// A mark in the format of the iptables tools.
 fn mark(bits: u32) -> String {
     format!("{bits:#x}")
 }
 
-/// Keeps clients out of frontends that are for some sources only (S-86).
+/// Keeps clients out of frontends with source ranges (S-86).
 fn guard(family: Family) -> String {
     let (guarded, allow) = (set(family, SetRole::Guarded), set(family, SetRole::Allow));
     format!("-m set --match-set {guarded} dst,dst -m set ! --match-set {allow} dst,dst,src -j DROP")
 }
 
-/// Matches packets to this set that do not come from what counts as a pod. Interfaces stand before
-/// other matches, as the tools print them.
+/// Matches packets to this set that do not come from a recognised pod. Interfaces precede other matches, as in the
+/// output of the tools.
 fn not_from_pods(family: Family, settings: &Settings, to: &str) -> String {
     let to = format!("-m set --match-set {to} dst,dst");
     match &settings.local_detection {
-        // An empty set of pods excludes nobody, so everybody is masqueraded then.
+        // An empty set of pods excludes no source, so all connections are masqueraded.
         LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
             format!(
                 "{to} -m set ! --match-set {} src",

@@ -1,4 +1,4 @@
-//! The table `nat`: how packets are masqueraded, and that nobody else translates packets to Services.
+//! The table `nat`: masquerades packets, and prevents other rules from translating packets to Services.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,12 +8,12 @@ use portolan_plan::{Family, Settings};
 use super::{CHAIN_PREFIX, Jump, Table, mark, set};
 use crate::set::SetRole;
 
-/// Where masqueraded connections come from: below node ports (from 30000) and below the ports that the node's own
-/// connections have (`net.ipv4.ip_local_port_range`, from 32768), unless either was changed.
+/// The source ports of masqueraded connections: below node ports (from 30000) and below the ports of the node's own
+/// connections (`net.ipv4.ip_local_port_range`, from 32768), unless either range was changed.
 ///
-/// The node of an endpoint may remember a connection of this node to one of its node ports. IPVS there takes every
-/// packet from that endpoint to the same address and port for its answer, without asking connection tracking, and gives
-/// it the node port as its source. A masqueraded connection from that port would never be answered.
+/// The endpoint's node may have a connection of this node to one of its node ports. Its IPVS treats every packet from
+/// that endpoint to the same address and port as the reply, without consulting connection tracking, and sets the node
+/// port as its source. A masqueraded connection from that port would never get a reply.
 const MASQUERADE_PORTS: RangeInclusive<u16> = 1024..=29_999;
 
 pub(super) const JUMPS: &[Jump] = &[
@@ -39,24 +39,24 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
     let frontend = set(family, SetRole::Frontend);
     let hairpin = set(family, SetRole::Hairpin);
     let set_mark = format!("-j MARK --set-xmark {mark}/{mark}");
-    // Ports are taken for protocols alone. IPVS handles no others.
+    // Source ports can only be given per protocol. IPVS handles no other protocols.
     let ports = format!("{}-{}", MASQUERADE_PORTS.start(), MASQUERADE_PORTS.end());
     let masquerade = ["tcp", "udp", "sctp"]
         .map(|protocol| format!("-p {protocol} -j MASQUERADE --to-ports {ports} --random-fully"));
-    // Whatever answers, no other rule translates it: chains for host ports and published ports take every address
-    // of this node, and a node port or balancer's address may be one (S-166, S-212).
+    // Packets to frontends must not be translated by other rules. Chains for host ports and published ports match
+    // every address of this node, which may include a node port's or load balancer's address (S-166, S-212).
     let accept = format!("-m set --match-set {frontend} dst,dst -j ACCEPT");
     let chains = BTreeMap::from([
         (
             "MASQUERADE",
-            // The packet that an overlay makes of this one inherits its mark: it would be
-            // masqueraded again, to a random port, and lost.
+            // The overlay's packet around this one inherits its mark. It would be masqueraded again, to a random
+            // port, and lost.
             [format!("-j MARK --set-xmark 0x0/{mark}")]
                 .into_iter()
                 .chain(masquerade)
                 .collect(),
         ),
-        // The node's own connections may carry an address that backends cannot answer.
+        // The node's own connections may have a source address to which backends cannot reply.
         (
             "OUTPUT",
             vec![
@@ -67,13 +67,13 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
         (
             "POSTROUTING",
             vec![
-                // What stays on the node finds its way back. Masqueraded, it would carry an address
-                // of `lo` where that has one, and a daemon would answer from there (S-55).
-                // Its mark has done its work, and is not for whatever looks at it next.
+                // Packets that stay on the node need no masquerading. With it, they would get the address of `lo` if
+                // it has one, and a daemon would reply from there (S-55). The mark is no longer needed and must not
+                // affect later rules.
                 format!("-o lo -j MARK --set-xmark 0x0/{mark}"),
                 "-o lo -j RETURN".into(),
                 format!("-m mark --mark {mark}/{mark} -j {CHAIN_PREFIX}MASQUERADE"),
-                // A pod that reaches itself through a Service would answer itself (S-74).
+                // A pod that connects to itself through a Service would reply to itself directly (S-74).
                 format!("-m set --match-set {hairpin} dst,dst,src -j {CHAIN_PREFIX}MASQUERADE"),
             ],
         ),

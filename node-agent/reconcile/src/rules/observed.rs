@@ -1,11 +1,11 @@
-//! Our chains as `iptables-save` prints them.
+//! Portolan's chains as printed by `iptables-save`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::restore::surplus;
 use super::{CHAIN_PREFIX, Rules};
 
-/// Our chains and the jumps into them, by table; everything else is left out.
+/// Portolan's chains and the jumps into them, by table. Everything else is ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedRules {
     pub(super) tables: BTreeMap<String, ObservedTable>,
@@ -13,21 +13,21 @@ pub struct ObservedRules {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ObservedTable {
-    /// Our chains, by full name, with their rules.
+    /// Portolan's chains by full name, with their rules.
     pub(super) chains: BTreeMap<String, Vec<String>>,
-    /// Rules of other chains that jump to one of ours, as `(chain, rest of the rule)`. Sorted,
-    /// since their order among chains means nothing; a jump that stands twice is here twice.
+    /// Rules of other chains that jump to one of Portolan's, as `(chain, rest of the rule)`. They are sorted, because
+    /// their order across chains does not matter. A duplicate jump is listed twice.
     pub(super) jumps: Vec<(String, String)>,
-    /// Chains of the kernel in which a rule of somebody else stands before our jump, though ours has to be first.
+    /// Built-in chains in which another program's rule precedes Portolan's jump, although the jump must be first.
     pub(super) behind: BTreeSet<String>,
 }
 
 impl ObservedRules {
-    /// Reads the output of `iptables-save`.
+    /// Parses the output of `iptables-save`.
     pub fn parse(saved: &str) -> Self {
         let mut tables = BTreeMap::<String, ObservedTable>::new();
         let mut name = "";
-        // Chains of the kernel in this table with a rule that stands before whatever comes next.
+        // Built-in chains of this table that already have a rule of another program.
         let mut begun = BTreeSet::new();
         for line in saved.lines() {
             if let Some(table) = line.strip_prefix('*') {
@@ -68,7 +68,7 @@ impl ObservedRules {
         Self { tables }
     }
 
-    /// What [`ObservedRules::parse`] gives when exactly these rules are loaded.
+    /// The result of [`ObservedRules::parse`] if exactly these rules are loaded.
     pub(super) fn of(rules: &Rules) -> Self {
         let name = |chain: &str| format!("{CHAIN_PREFIX}{chain}");
         let tables = rules.tables.iter().map(|table| {
@@ -96,12 +96,12 @@ impl ObservedRules {
         }
     }
 
-    /// Whether nothing of ours is there.
+    /// Whether there are none of Portolan's chains or jumps.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// The names of the sets that our rules use.
+    /// The names of the sets that the rules use.
     pub fn sets(&self) -> impl Iterator<Item = &str> {
         let chains = self.tables.values().flat_map(|table| table.chains.values());
         let matches = chains
@@ -110,8 +110,8 @@ impl ObservedRules {
         matches.filter_map(|rest| rest.split_whitespace().next())
     }
 
-    /// Where these rules differ from others: each chain of ours by table and name, and each jump into
-    /// one by table and rule.
+    /// The differences to other rules: each of Portolan's chains by table and name, and each jump into one by table
+    /// and rule.
     pub fn differences(&self, other: &Self) -> BTreeSet<(String, String)> {
         let nothing = ObservedTable::default();
         let tables: BTreeSet<_> = self.tables.keys().chain(other.tables.keys()).collect();
@@ -129,7 +129,8 @@ impl ObservedRules {
             let jumps = jumps.into_iter().flatten();
             let jumps = jumps.map(|(chain, rule)| format!("{chain} {rule}"));
             let behind = left.behind.symmetric_difference(&right.behind);
-            let behind = behind.map(|chain| format!("{chain}: our jump is not the first rule"));
+            let behind =
+                behind.map(|chain| format!("{chain}: Portolan's jump is not the first rule"));
             differences.extend(
                 chains
                     .chain(jumps)
@@ -140,7 +141,7 @@ impl ObservedRules {
         differences
     }
 
-    /// How many rules and jumps there are.
+    /// The number of rules and jumps.
     pub fn len(&self) -> usize {
         let count = |table: &ObservedTable| {
             table.jumps.len() + table.chains.values().map(Vec::len).sum::<usize>()
@@ -153,13 +154,13 @@ fn jumps_to_ours(rule: &str) -> bool {
     target(rule).is_some_and(|target| target.starts_with(CHAIN_PREFIX))
 }
 
-/// Whether a rule of somebody else may stand before a jump of ours that has to be first. Calico puts its own back
-/// to the first place whenever it looks, and translates only addresses that it assigned itself.
+/// Whether another program's rule may precede a jump that must be first. Calico regularly moves its own rule to the
+/// first position, and translates only addresses that it assigned itself.
 fn may_be_before(rule: &str) -> bool {
     target(rule).is_some_and(|target| target.starts_with("cali-"))
 }
 
-/// The chain or target that a rule leads to.
+/// The chain or target of a rule.
 fn target(rule: &str) -> Option<&str> {
     let mut words = rule.split_whitespace();
     words.find(|word| *word == "-j" || *word == "-g")?;

@@ -1,7 +1,7 @@
-//! The table `raw`: which packets from elsewhere come to IPVS.
+//! The table `raw`: selects the packets from other hosts that are routed to IPVS.
 //!
-//! In `mangle`, where marks are usual, Calico accepts packets of established connections before any rule that stands
-//! behind its own, and keeps its own first.
+//! Marks are usually set in `mangle`. There, however, Calico accepts packets of established connections before any
+//! rule after its own, and keeps its own rule first.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ const JUMPS: &[Jump] = &[Jump {
     first: false,
 }];
 
-/// Marks what is for IPVS. A node's own addresses need no mark: what is for them is delivered here anyhow, and IPVS
-/// takes what is for a Service.
+/// Marks packets for IPVS. Packets to the node's own addresses need no mark: they are delivered locally anyway, and
+/// IPVS takes those for a Service.
 pub(super) fn table(family: Family, settings: &Settings) -> Table {
     let mark = mark(settings.capture.mark());
     let to = |role| format!("-m set --match-set {}", set(family, role));
@@ -25,11 +25,12 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
     let mut rules = vec![
         guard(family),
         format!("{} dst,dst {capture}", to(SetRole::Frontend)),
-        // TCP connections end where they are; new ones are refused. For UDP the kernel has no way to refuse a
-        // packet that was captured: it is refused where it would be forwarded.
+        // Existing TCP connections end at the virtual server, and new ones are rejected. A captured UDP packet cannot
+        // be rejected by the kernel, so UDP is rejected where it would be forwarded.
         format!("-p tcp {} dst,dst {capture}", to(SetRole::Refuse)),
     ];
-    // A router on the way tells the sender of a packet that it was too large. The sender is an endpoint behind IPVS.
+    // ICMP errors, for example from a router that could not forward a too large packet, go to the packet's sender,
+    // which is an endpoint behind IPVS.
     let (error, types): (_, &[u8]) = match family {
         Family::Ipv4 => (["-p icmp", "-m icmp --icmp-type"], &[3, 11, 12]),
         Family::Ipv6 => (["-p ipv6-icmp", "-m icmp6 --icmpv6-type"], &[1, 2, 3, 4]),

@@ -1,14 +1,14 @@
-//! Text for `iptables-restore --noflush`: from what is there to what should be, touching nothing
-//! that is not ours.
+//! Generates text for `iptables-restore --noflush` that turns the observed rules into the desired ones. It changes
+//! only Portolan's chains and jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::observed::{ObservedRules, ObservedTable};
 use super::{CHAIN_PREFIX, Rules};
 
-/// The text that leads from `observed` to `rules`; `None` when there is nothing to do.
+/// The text that leads from `observed` to `rules`; `None` if they are equal.
 ///
-/// Chains are replaced whole, jumps are inserted where they are missing, doubled ones go, and those that have to be
+/// Chains are replaced as a whole. Missing jumps are inserted, duplicate jumps are deleted, and jumps that must be
 /// first are moved there.
 pub fn restore_text(rules: &Rules, observed: &ObservedRules) -> Option<String> {
     let expected = ObservedRules::of(rules);
@@ -18,7 +18,7 @@ pub fn restore_text(rules: &Rules, observed: &ObservedRules) -> Option<String> {
     Some(change(&expected, observed))
 }
 
-/// The text that removes everything of ours; `None` when there is nothing.
+/// The text that removes Portolan's chains and jumps; `None` if there are none.
 pub fn cleanup_text(observed: &ObservedRules) -> Option<String> {
     if observed.is_empty() {
         return None;
@@ -46,7 +46,7 @@ fn change(expected: &ObservedRules, observed: &ObservedRules) -> String {
 
 fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
     let mut lines = Vec::new();
-    // Naming a chain creates it, or empties it: `restore` without flush does both.
+    // Declaring a chain creates or empties it; `restore` without flush does both.
     let chains: BTreeSet<_> = wanted.chains.keys().chain(found.chains.keys()).collect();
     lines.extend(chains.iter().map(|chain| format!(":{chain} - [0:0]")));
     let is_behind = |jump: &(String, String)| found.behind.contains(&jump.0);
@@ -76,7 +76,7 @@ fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// What `left` has more of than `right`.
+/// The jumps that `left` has in excess of `right`.
 pub(super) fn surplus(
     left: &[(String, String)],
     right: &[(String, String)],

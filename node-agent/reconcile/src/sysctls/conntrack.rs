@@ -1,4 +1,4 @@
-//! Settings of connection tracking.
+//! The kernel settings of connection tracking.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use portolan_plan::{ConntrackSettings, Period};
 
 use crate::host::Machine;
 
-/// As many connections are tracked at most, however many processors there are (S-178).
+/// The maximum number of tracked connections, regardless of the number of processors (S-178).
 const MOST_TRACKED: u32 = 1_048_576;
-/// So many tracked connections share a place in the hash table at most, on average.
+/// The average number of tracked connections per hash bucket, at most.
 const TRACKED_PER_BUCKET: u32 = 4;
-/// How many connections are tracked at most.
+/// The maximum number of tracked connections.
 pub(super) const MAX: &str = "net.netfilter.nf_conntrack_max";
-/// How large the hash table is.
+/// The number of buckets of the hash table.
 pub(super) const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
 
-/// How many connections are tracked, and how long (S-178, S-179). What is 0 is left as it is.
+/// The limits and timeouts of connection tracking (S-178, S-179). A value of 0 keeps the kernel's.
 pub(super) fn settings(
     settings: &ConntrackSettings,
     machine: &Machine,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_machine_can_set_is_left_where_this_is_not_the_machine() {
+    fn limits_of_the_whole_machine_are_not_set_in_another_network_namespace() {
         let inside = Machine {
             processors: 8,
             ..Machine::default()

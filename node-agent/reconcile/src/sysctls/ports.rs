@@ -1,9 +1,9 @@
-//! Lists of ports as `ip_local_reserved_ports` has them: `80,30000-32767`.
+//! Port lists in the format of `ip_local_reserved_ports`: `80,30000-32767`.
 
 use std::collections::BTreeMap;
 
-/// First ports and last ones, apart from each other and in order. What is no port is left out: the kernel writes
-/// none.
+/// Parses a list into disjoint ranges, from first to last port, in order. Invalid parts are ignored; the kernel
+/// writes none.
 fn ranges(text: &str) -> BTreeMap<u16, u16> {
     let part = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -22,7 +22,7 @@ fn ranges(text: &str) -> BTreeMap<u16, u16> {
     joined.into_iter().collect()
 }
 
-/// Whether one list has all ports of another.
+/// Whether `found` contains all ports of `wanted`.
 pub(super) fn holds(found: &str, wanted: &str) -> bool {
     let found = ranges(found);
     ranges(wanted).into_iter().all(|(first, last)| {
@@ -31,7 +31,7 @@ pub(super) fn holds(found: &str, wanted: &str) -> bool {
     })
 }
 
-/// The ports of both lists.
+/// The union of both lists.
 pub(super) fn joined(found: &str, wanted: &str) -> String {
     let all = ranges(&format!("{found},{wanted}"));
     let part = |(first, last): (u16, u16)| match first == last {

@@ -1,11 +1,11 @@
-//! What somebody may do to a kernel by hand.
+//! Changes that an operator may make to a kernel by hand.
 
 use portolan_plan::Family;
 use portolan_reconcile::{Observed, Route, SetEntry, SetId, SetRole};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What somebody does by hand.
+/// A change made by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hand {
     DeleteServer,
@@ -44,7 +44,7 @@ const HANDS: [Hand; 15] = [
 ];
 
 impl Hand {
-    /// Does it to what `at` says, where there is something to do it to.
+    /// Makes the change to the object selected by `at`, if there is one.
     pub(crate) fn acts(self, state: &mut Observed, at: Index) {
         let sets: Vec<_> = SetId::all().collect();
         let set = sets[at.index(sets.len())];
@@ -61,11 +61,11 @@ impl Hand {
             }
             Self::AddEntry => add_entry(state, set),
             Self::DestroySet => {
-                // That one is empty, and made again in any case: it has to be there when needed.
+                // This set is empty and is recreated in any case, because it must exist when it is needed.
                 if set.role == SetRole::Hold {
                     return;
                 }
-                // The kernel lets nobody destroy a set that a rule uses.
+                // The kernel does not destroy a set that a rule uses.
                 state.rules.clear();
                 state.sets.remove(&set);
             }
@@ -89,7 +89,7 @@ impl Hand {
                 let name = "net.ipv4.vs.conntrack".into();
                 state.sysctls.insert(name, "0".into());
             }
-            // One that no settings ask for is everybody's to change.
+            // A timeout that the settings do not define may be changed by any program.
             Self::Timeouts if state.timeouts.udp == 0 => {}
             Self::Timeouts => state.timeouts.udp = 7,
         }
@@ -149,7 +149,7 @@ pub(crate) fn hands() -> impl Strategy<Value = Vec<(Hand, Index)>> {
     prop::collection::vec(hand, 0..6)
 }
 
-/// An index of any collection.
+/// An index into any collection.
 pub(crate) fn index(number: usize) -> Index {
     use proptest::strategy::{Strategy as _, ValueTree as _};
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};

@@ -1,4 +1,4 @@
-//! Laws of draining (section K).
+//! Laws of connection draining (section K).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::successive::one_then_the_other;
 use super::{Protocol, agrees, drained, empty_kernel, pass, sound};
 
-/// Gives some real servers of ours connections.
+/// Gives some of Portolan's real servers connections.
 pub(crate) fn connect(
     kernel: &mut ModelKernel,
     busy: &[bool],
@@ -33,9 +33,9 @@ pub(crate) fn connect(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// S-113…S-119: real servers with connections stay, with weight 0 if they are not wanted, for as
-    /// long as their endpoints are anywhere; a second pass writes nothing; one that comes back only
-    /// gets its weight.
+    /// S-113…S-119: real servers with connections stay for as long as their endpoints exist anywhere, with weight 0
+    /// if the plan does not contain them. A second pass writes nothing, and a real server that comes back only gets
+    /// its weight.
     #[test]
     fn connections_that_could_live_are_never_cut(
         (first, second) in one_then_the_other(),
@@ -68,10 +68,10 @@ proptest! {
         prop_assert_eq!(cut, None, "S-117");
     }
 
-    /// S-113…S-115, S-121: what drained goes, by itself or at its deadline, not before; then the
-    /// kernel is as the plan says.
+    /// S-113…S-115, S-121: drained real servers are removed when their connections end or at their deadline, and not
+    /// before. Then the kernel is as the plan says.
     #[test]
-    fn what_drains_goes_when_its_connections_end_or_its_deadline_is_over(
+    fn draining_servers_go_when_their_connections_end_or_the_deadline_passes(
         (first, second) in one_then_the_other(),
         busy in prop::collection::vec(any::<bool>(), 1..20),
         ends in any::<bool>(),
@@ -96,7 +96,7 @@ proptest! {
             prop_assert_eq!(
                 drained(&kernel, &second, &owned, &Departures::default(), begin + Duration::from_secs(86_400)),
                 vec![],
-                "an endpoint that is still somewhere has no deadline"
+                "an endpoint that still exists in the cluster has no deadline"
             );
         }
         let now = if ends { begin } else { begin + Duration::from_secs(60) };

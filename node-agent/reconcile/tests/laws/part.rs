@@ -1,4 +1,4 @@
-//! A pass over what changed writes what a pass over everything would write.
+//! A pass over the changed part writes the same as a pass over everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{empty_kernel, host, pass, plan};
 
 type Entries = Vec<(EntryKey, Entry)>;
 
-/// The second plan has Services of the first and of another.
+/// A second plan with some Services of the first plan and some of another.
 fn mixed(first: &Entries, other: Entries, takes: &[bool]) -> Entries {
     let mut choices = BTreeMap::new();
     let mut takes = takes.iter().cycle();
@@ -35,7 +35,7 @@ fn mixed(first: &Entries, other: Entries, takes: &[bool]) -> Entries {
         .collect()
 }
 
-/// The Services of which the plans have different entries.
+/// The Services whose entries differ between the plans.
 fn touched(first: &NodePlan, second: &NodePlan) -> BTreeSet<ServiceId> {
     let (a, b): (BTreeMap<_, _>, BTreeMap<_, _>) =
         (first.entries().collect(), second.entries().collect());
@@ -44,7 +44,7 @@ fn touched(first: &NodePlan, second: &NodePlan) -> BTreeSet<ServiceId> {
     differ.filter_map(|key| key.service()).cloned().collect()
 }
 
-/// A host that has one of the addresses that Services ask for, too.
+/// A host that may also have one of the Services' addresses.
 fn hosts() -> impl Strategy<Value = HostNetwork> {
     let external = HostAddress::on("eth1", "198.51.100.1/32".parse().unwrap());
     let mut both = host();
@@ -58,7 +58,7 @@ fn sets(phases: Vec<(Phase, Vec<Op>)>) -> BTreeMap<Phase, BTreeSet<String>> {
     phases.into_iter().map(phase).collect()
 }
 
-/// What is in force, and the plan of it.
+/// The kernel in force, and its plan.
 struct InForce {
     kernel: ModelKernel,
     owned: Owned,
@@ -93,8 +93,8 @@ fn of_scope<T: Clone>(
         .collect()
 }
 
-/// Follows the second plan by its difference, and compares with following it whole. False if it could
-/// not be told from the difference.
+/// Applies the second plan as a part, and compares the result with a pass over everything. Returns false if the part
+/// is not enough to decide.
 fn follow(at: InForce, second: &NodePlan, host: &HostNetwork) -> Result<bool, TestCaseError> {
     let InForce {
         mut kernel,
@@ -137,7 +137,7 @@ fn follow(at: InForce, second: &NodePlan, host: &HostNetwork) -> Result<bool, Te
     prop_assert_eq!(owned, all);
     shadow.join(observed);
     let known = |state: &Observed| Observed {
-        // Those in use are known without being named here.
+        // Schedulers in use are known without being listed here.
         loaded_schedulers: BTreeSet::new(),
         ..state.clone()
     };
@@ -161,12 +161,12 @@ proptest! {
     }
 }
 
-/// So that the law above says something: changes as they are every day can be told from the
-/// difference, and only addresses of the node that Services ask for, too, may not.
+/// Ensures that the law above is meaningful: typical changes can be applied as a part, and only addresses of the node
+/// that Services also use may prevent it.
 #[test]
-fn most_differences_are_followed_by_themselves() {
+fn most_differences_can_be_applied_as_a_part() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (mut told, cases) = (0, 200);
+    let (mut narrowed, cases) = (0, 200);
     let strategy = (
         prop::array::uniform3(strategies::entries()),
         prop::collection::vec(any::<bool>(), 1..8),
@@ -175,12 +175,12 @@ fn most_differences_are_followed_by_themselves() {
         let ([zeroth, first, other], takes) = strategy.new_tree(&mut runner).unwrap().current();
         let second = plan(mixed(&first, other, &takes));
         let at = in_force([zeroth, first], &host(), &[false]);
-        told += usize::from(follow(at, &second, &host()).unwrap());
+        narrowed += usize::from(follow(at, &second, &host()).unwrap());
     }
-    assert!(told * 10 >= cases * 8, "only {told} of {cases}");
+    assert!(narrowed * 10 >= cases * 8, "only {narrowed} of {cases}");
 }
 
-/// A Service with this one frontend and an endpoint.
+/// A Service with this frontend and one endpoint.
 fn service(name: &str, kind: FrontendKind, address: Option<&str>, port: u16) -> Entries {
     let service = ServiceId::new("default", name);
     let frontend = |kind, address: Option<&str>, port| Frontend {
@@ -188,7 +188,7 @@ fn service(name: &str, kind: FrontendKind, address: Option<&str>, port: u16) -> 
         address: address.map(|address| address.parse().unwrap()),
         port,
     };
-    // Node ports answer in the families of cluster IPs.
+    // Node ports exist only in the families of cluster IPs.
     let own = format!("10.96.0.{}", name.len());
     let cluster_ip = frontend(FrontendKind::ClusterIp, Some(own.as_str()), 80);
     let head = Head {
@@ -226,8 +226,8 @@ fn node() -> Entries {
     vec![(EntryKey::Node, Entry::Node(node.into()))]
 }
 
-/// Whether the change from the first Services to the second is followed by itself.
-fn is_told(first: &[&Entries], second: &[&Entries], change: impl Fn(&mut InForce)) -> bool {
+/// Whether the change from the first Services to the second can be applied as a part.
+fn is_narrowed(first: &[&Entries], second: &[&Entries], change: impl Fn(&mut InForce)) -> bool {
     let all = |services: &[&Entries]| -> Entries {
         let services = services.iter().flat_map(|entries| entries.iter().cloned());
         node().into_iter().chain(services).collect()
@@ -237,9 +237,9 @@ fn is_told(first: &[&Entries], second: &[&Entries], change: impl Fn(&mut InForce
     follow(at, &plan(all(second)), &host()).unwrap()
 }
 
-/// An external address may be one of the node's that the planner did not know of.
+/// An external address may be one of the node's addresses that the planner does not know.
 #[test]
-fn where_two_services_want_one_place_everything_is_compared() {
+fn a_frontend_claimed_by_two_services_needs_a_full_pass() {
     let ports = service("ports", FrontendKind::NodePort, None, 30080);
     let named = |port| {
         service(
@@ -251,15 +251,21 @@ fn where_two_services_want_one_place_everything_is_compared() {
     };
     let (same, other) = (named(30080), named(30081));
     let nothing = |_: &mut InForce| {};
-    assert!(is_told(&[&ports], &[&ports, &other], nothing));
-    assert!(is_told(&[&ports, &other], &[&ports], nothing));
-    assert!(!is_told(&[&ports], &[&ports, &same], nothing), "it comes");
-    assert!(!is_told(&[&ports, &same], &[&ports], nothing), "it goes");
+    assert!(is_narrowed(&[&ports], &[&ports, &other], nothing));
+    assert!(is_narrowed(&[&ports, &other], &[&ports], nothing));
+    assert!(
+        !is_narrowed(&[&ports], &[&ports, &same], nothing),
+        "the collision appears"
+    );
+    assert!(
+        !is_narrowed(&[&ports, &same], &[&ports], nothing),
+        "the collision disappears"
+    );
 }
 
-/// What is there already though nobody was known to want it is somebody's.
+/// An entry that exists although no Service was known to need it belongs to another program.
 #[test]
-fn where_something_is_in_the_way_everything_is_compared() {
+fn unexpected_entries_and_full_sets_need_a_full_pass() {
     let (one, two) = (
         service("one", FrontendKind::ExternalIp, Some("198.51.100.1"), 80),
         service("second", FrontendKind::ExternalIp, Some("198.51.100.2"), 80),
@@ -277,15 +283,15 @@ fn where_something_is_in_the_way_everything_is_compared() {
         let set = at.kernel.state.sets.get_mut(&masq).unwrap();
         set.entries.insert(entry);
     };
-    assert!(is_told(&[&one], &[&one, &two], |_| {}));
-    assert!(!is_told(&[&one], &[&one, &two], foreign));
+    assert!(is_narrowed(&[&one], &[&one, &two], |_| {}));
+    assert!(!is_narrowed(&[&one], &[&one, &two], foreign));
     let full = |at: &mut InForce| {
         let set = at.kernel.state.sets.get_mut(&masq).unwrap();
         set.max_elements = u32::try_from(set.entries.len()).unwrap();
     };
     assert!(
-        !is_told(&[&one], &[&one, &two], full),
-        "the set has to grow"
+        !is_narrowed(&[&one], &[&one, &two], full),
+        "the set must grow"
     );
-    assert!(is_told(&[&one, &two], &[&one], full));
+    assert!(is_narrowed(&[&one, &two], &[&one], full));
 }

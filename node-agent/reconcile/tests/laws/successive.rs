@@ -1,4 +1,4 @@
-//! Plans that follow each other: endpoints leave some lists, and whole Services go.
+//! Pairs of successive plans: endpoints leave some lists, and whole Services are removed.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use super::desired;
 
 type Entries = BTreeMap<EntryKey, Entry>;
 
-/// A plan whose Services have backends, and the same plan later. Two plans by chance share too little for
-/// anything to drain between them.
+/// A plan whose Services have backends, and a later version of it. Two random plans share too little for anything to
+/// drain between them.
 pub(crate) fn one_then_the_other() -> impl Strategy<Value = (Desired, Desired)> {
     let pools =
         Family::BOTH.map(|family| prop::collection::vec(strategies::backends(family), 1..4));
@@ -26,13 +26,13 @@ pub(crate) fn one_then_the_other() -> impl Strategy<Value = (Desired, Desired)> 
     })
 }
 
-/// Two plans, one after the other: the second made from the first, or by chance.
+/// Two successive plans: the second is either derived from the first or random.
 pub(crate) fn plans() -> impl Strategy<Value = (Desired, Desired)> {
     let any = || strategies::entries().prop_map(desired);
     prop_oneof![one_then_the_other(), (any(), any())]
 }
 
-/// Every list that some head uses has backends, in turn those of the pools.
+/// Gives every list that a head uses the backends of the pools, in turn.
 fn with_backends(mut entries: Entries, pools: &[Vec<BackendList>; 2]) -> Entries {
     let Some(Entry::Node(node)) = entries.get(&EntryKey::Node).cloned() else {
         panic!("a plan has a node");
@@ -65,7 +65,7 @@ fn with_backends(mut entries: Entries, pools: &[Vec<BackendList>; 2]) -> Entries
     entries
 }
 
-/// Some backends leave, and some Services.
+/// Removes some backends and some Services.
 fn later(first: &Entries, kept: &[bool], stays: &[bool]) -> Entries {
     let (mut kept, mut stays) = (kept.iter().cycle(), stays.iter().cycle());
     let change = |(key, entry): (&EntryKey, &Entry)| {

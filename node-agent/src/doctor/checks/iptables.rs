@@ -1,4 +1,4 @@
-//! The tools of iptables, their two variants, and what others' rules do to ours.
+//! Checks of the iptables tools, the two variants of iptables, and effects of other programs' rules.
 
 use portolan_plan::Family;
 use portolan_reconcile::rules::CHAIN_PREFIX;
@@ -7,7 +7,7 @@ use super::{some, unless_privileged};
 use crate::doctor::{Check, Facts, Finding, listing};
 use crate::kernel::linux::{Dump, Tables, Variant};
 
-/// Rules of both variants are in force side by side, and nobody sees the order (S-170).
+/// Rules of both variants are active at the same time, and no tool shows their order (S-170).
 pub(super) fn variants(facts: &Facts) -> Vec<Finding> {
     let check = Check::Iptables;
     let tables = match &facts.tables {
@@ -36,20 +36,20 @@ pub(super) fn variants(facts: &Facts) -> Vec<Finding> {
         findings.push(Finding::fail(
             check,
             format!(
-                "the agent uses {}, and chains of ours are in {other}, too: {}",
+                "the agent uses {}, but {other} also has chains of the agent: {}",
                 tables.used,
                 some(chains(saved, &[CHAIN_PREFIX]))
             ),
             format!(
-                "restart the agent, which takes them out there; by hand: `{save} | grep -v \
+                "restart the agent, which removes them; by hand: `{save} | grep -v \
                  {CHAIN_PREFIX} | {restore}`"
             ),
         ));
     }
     findings.extend(mixed(facts, tables));
     if findings.is_empty() {
-        let told = format!("the variant in use is {}", tables.used);
-        findings.push(Finding::ok(check, told));
+        let message = format!("the agent uses the variant {}", tables.used);
+        findings.push(Finding::ok(check, message));
     }
     findings
 }
@@ -66,22 +66,22 @@ fn unread(facts: &Facts, tables: &Tables, dump: &Dump) -> Option<Finding> {
         return None;
     }
     let remedy = if reason.contains("incompatible") {
-        "see whose it is with `nft list ruleset`, and have its owner put it into a table of its own"
+        "find the program that owns the rule with `nft list ruleset`, and let it use a table of its own"
     } else if dump.variant == Variant::Legacy {
         "`modprobe -a iptable_nat iptable_mangle iptable_filter ip6table_nat xt_set`"
     } else {
         "`modprobe -a nf_tables nft_compat xt_set`"
     };
     let remedy = unless_privileged(facts, remedy);
-    let told = format!("{family} rules cannot be read: {reason}");
+    let message = format!("{family} rules cannot be read: {reason}");
     Some(if dump.variant == tables.used {
-        Finding::fail(check, told, remedy)
+        Finding::fail(check, message, remedy)
     } else {
-        Finding::warn(check, told, remedy)
+        Finding::warn(check, message, remedy)
     })
 }
 
-/// Whether parts of Kubernetes write into different variants.
+/// Detects components of Kubernetes that write to different variants.
 fn mixed(facts: &Facts, tables: &Tables) -> Option<Finding> {
     let in_used = |variant: Variant| variant == tables.used;
     let first = |used: bool, prefixes: &[&str]| {
@@ -95,24 +95,24 @@ fn mixed(facts: &Facts, tables: &Tables) -> Option<Finding> {
     };
     let (used, _, here) = first(true, &["KUBE-", CHAIN_PREFIX])?;
     let (other, family, there) = first(false, &["KUBE-"])?;
-    let told = format!(
-        "parts of Kubernetes write into both variants: {here} is in {used}, {there} in {other}; both \
-         are in force, in an order that nobody sees"
+    let message = format!(
+        "components of Kubernetes write to both variants: {here} is in {used}, {there} in {other}; both \
+         are active, and no tool shows their order"
     );
     let remedy = format!(
-        "see with `{} | grep KUBE-` whose they are, and give kubelet, CNI and agent one variant \
+        "find their owner with `{} | grep KUBE-`, and configure kubelet, CNI and agent for the same variant \
          (`update-alternatives --config iptables`, --iptables of the agent)",
         other.save(family)
     );
-    Some(Finding::warn(Check::Iptables, told, remedy))
+    Some(Finding::warn(Check::Iptables, message, remedy))
 }
 
 fn chains<'a>(saved: &'a str, prefixes: &[&str]) -> impl Iterator<Item = &'a str> {
     listing::chains(saved).filter(|chain| prefixes.iter().any(|prefix| chain.starts_with(prefix)))
 }
 
-/// A bit that others write is not ours: packets are masqueraded or led to IPVS that should not be, or the other way
-/// round (S-172).
+/// If other programs write the agent's mark bits, packets are masqueraded or captured for IPVS by mistake, or not
+/// when they should be (S-172).
 pub(super) fn mark(facts: &Facts) -> Vec<Finding> {
     let check = Check::Mark;
     if facts.tables.is_err() {
@@ -121,8 +121,8 @@ pub(super) fn mark(facts: &Facts) -> Vec<Finding> {
     let node = facts.node_or_default();
     let (masquerade, capture) = (node.settings.masquerade.bit, node.settings.capture.bit);
     let ours = [
-        (masquerade, "masquerade.bit", "what is masqueraded"),
-        (capture, "capture.bit", "what is led to IPVS"),
+        (masquerade, "masquerade.bit", "packets to masquerade"),
+        (capture, "capture.bit", "packets to capture for IPVS"),
     ];
     let findings: Vec<_> = ours
         .into_iter()
@@ -131,7 +131,7 @@ pub(super) fn mark(facts: &Facts) -> Vec<Finding> {
     match findings.is_empty() {
         true => vec![Finding::ok(
             check,
-            format!("nobody else writes bits {masquerade} and {capture}"),
+            format!("no other program writes bits {masquerade} and {capture}"),
         )],
         false => findings,
     }
@@ -146,7 +146,7 @@ fn written_bit(facts: &Facts, number: u8, setting: &str, meaning: &str) -> Optio
         let others = listing::rules(saved).filter(|rule| !rule.chain.starts_with(CHAIN_PREFIX));
         for rule in others {
             let written = rule.writes_mark();
-            // Who writes or looks at all bits leaves none free, and says nothing of those it needs.
+            // A rule that writes or reads all bits does not show which of them it needs.
             let whole = |bits: &u32| *bits != u32::MAX;
             let touched = [written, rule.reads_mark()].into_iter().filter(whole);
             used = touched.fold(used, |used, bits| used | bits);
@@ -159,37 +159,37 @@ fn written_bit(facts: &Facts, number: u8, setting: &str, meaning: &str) -> Optio
     if writers.is_empty() {
         return None;
     }
-    let told = format!(
-        "rules of others write bit {number} of the packet mark, which says {meaning}: {}",
+    let message = format!(
+        "other programs' rules write bit {number} of the packet mark, which selects {meaning}: {}",
         some(writers)
     );
     let free = (0..32).rev().find(|number| used & self::bit(*number) == 0);
     let free = free.map_or_else(String::new, |free| format!(" (no rule uses {free} here)"));
     let remedy = format!(
-        "another bit in spec.settings.{setting} of the ProxyConfig{free}; rules in KUBE- \
-         chains are kube-proxy's or an old kubelet's, and go with them"
+        "set another bit in spec.settings.{setting} of the ProxyConfig{free}; rules in KUBE- \
+         chains belong to kube-proxy or an old kubelet and disappear with it"
     );
-    Some(Finding::warn(Check::Mark, told, remedy))
+    Some(Finding::warn(Check::Mark, message, remedy))
 }
 
-/// Tables of nftables whose programs decide about packets beside our rules, and what to do (S-212, S-213).
+/// Known nftables tables that affect packets in addition to the agent's rules: name, effect, remedy (S-212, S-213).
 const TABLES: [(&str, &str, &str); 2] = [
     (
         "cni_hostport",
-        "translates what comes to the node's addresses, whatever rules of iptables accepted: host ports take packets of \
-         node ports with the same number",
-        "give CNI's portmap the backend iptables (`\"backend\": \"iptables\"` in the node's CNI configuration), or use \
-         other ports",
+        "translates packets to the node's addresses even if iptables rules accepted them: a host port takes packets \
+         from a node port with the same number",
+        "set the backend of the CNI plugin portmap to iptables (`\"backend\": \"iptables\"` in the node's CNI \
+         configuration), or use other ports",
     ),
     (
         "firewalld",
-        "refuses what rules of iptables accepted: packets to Services that no zone lets in are lost",
-        "put the interfaces of pods into the zone trusted, and open node ports in the zone of the node's network \
+        "rejects packets that iptables rules accepted: packets to Services are lost unless a zone allows them",
+        "add the interfaces of pods to the zone trusted, and open node ports in the zone of the node's network \
          (`firewall-cmd --permanent --add-port=30000-32767/tcp`)",
     ),
 ];
 
-/// Programs with base chains of their own in nftables: an ACCEPT of iptables holds for its own chains alone.
+/// Detects programs with base chains of their own in nftables: an ACCEPT in iptables does not apply to those.
 pub(super) fn neighbours(facts: &Facts) -> Vec<Finding> {
     let check = Check::Neighbours;
     let Ok(listed) = &facts.nft_tables else {
@@ -202,17 +202,13 @@ pub(super) fn neighbours(facts: &Facts) -> Vec<Finding> {
     let found = TABLES.into_iter().filter(|(name, ..)| is_there(name));
     let findings: Vec<_> = found
         .map(|(name, effect, remedy)| {
-            Finding::warn(
-                check,
-                format!("the table {name} of nftables {effect}"),
-                remedy,
-            )
+            Finding::warn(check, format!("the nftables table {name} {effect}"), remedy)
         })
         .collect();
     match findings.is_empty() {
         true => vec![Finding::ok(
             check,
-            "no table of nftables is known to be in the way",
+            "no nftables table is known to interfere",
         )],
         false => findings,
     }

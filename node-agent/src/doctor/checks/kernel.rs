@@ -1,4 +1,4 @@
-//! What the kernel has and how it is set.
+//! Checks of kernel modules and settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{some, unless_privileged};
 use crate::doctor::facts::Module;
 use crate::doctor::{Check, Facts, Finding};
 
-/// Modules that the kernel needs for the plan (S-180).
+/// The kernel modules that the plan requires (S-180).
 pub(super) fn modules(facts: &Facts) -> Vec<Finding> {
     let check = Check::Modules;
     let are = |state: Module| -> Vec<&str> {
@@ -26,20 +26,20 @@ pub(super) fn modules(facts: &Facts) -> Vec<Finding> {
         );
         let scheduler = missing.iter().any(|name| name.starts_with("ip_vs_"));
         let remedy = if scheduler {
-            install + "; or name another scheduler in spec.settings.scheduler of the ProxyConfig"
+            install + "; or set another scheduler in spec.settings.scheduler of the ProxyConfig"
         } else {
             install
         };
-        let told = format!("this kernel has no {}", some(&missing));
-        findings.push(Finding::fail(check, told, remedy));
+        let message = format!("this kernel lacks {}", some(&missing));
+        findings.push(Finding::fail(check, message, remedy));
     }
     let unknown = are(Module::Unknown);
     if !unknown.is_empty() {
         findings.push(Finding::warn(
             check,
             format!(
-                "not loaded: {}; this kernel's list in /lib/modules is not to be seen from here, so it \
-                 may be without them",
+                "not loaded: {}; the kernel's module list in /lib/modules is not visible from here, so they \
+                 may be missing",
                 some(&unknown)
             ),
             format!("on the node itself: `modprobe -a {}`", unknown.join(" ")),
@@ -48,13 +48,13 @@ pub(super) fn modules(facts: &Facts) -> Vec<Finding> {
     if findings.is_empty() {
         let loadable = are(Module::Loadable).len();
         let there = facts.modules.len() - loadable;
-        let told = format!("{there} are loaded, {loadable} are when they are asked for");
-        findings.push(Finding::ok(check, told));
+        let message = format!("{there} are loaded, {loadable} can be loaded on demand");
+        findings.push(Finding::ok(check, message));
     }
     findings
 }
 
-/// Whether a virtual server has this scheduler: then the kernel has it, whatever it shows.
+/// Whether a virtual server uses this scheduler: then the kernel has it, even if `/sys/module` does not list it.
 fn serves(facts: &Facts, module: &str) -> bool {
     let mut servers = facts.servers.iter().flat_map(|servers| servers.values());
     module
@@ -62,20 +62,25 @@ fn serves(facts: &Facts, module: &str) -> bool {
         .is_some_and(|name| servers.any(|server| &*server.scheduler == name))
 }
 
-/// Whether virtual servers can be read, which needs what writing them needs.
+/// Reading virtual servers needs the same module and privileges as writing them.
 pub(super) fn ipvs(facts: &Facts) -> Vec<Finding> {
     let check = Check::Ipvs;
     vec![match &facts.servers {
         Ok(servers) => Finding::ok(check, format!("it holds {} virtual servers", servers.len())),
         Err(reason) => {
-            let load = "`modprobe ip_vs`, and its name in a file in /etc/modules-load.d for the next start";
+            let load =
+                "`modprobe ip_vs`, and add it to a file in /etc/modules-load.d for the next boot";
             let remedy = unless_privileged(facts, load);
-            Finding::fail(check, format!("no virtual servers: {reason}"), remedy)
+            Finding::fail(
+                check,
+                format!("cannot read virtual servers: {reason}"),
+                remedy,
+            )
         }
     }]
 }
 
-/// A kernel setting that is not as the plan asks.
+/// A kernel setting that differs from the plan.
 pub(super) struct Wrong {
     pub(super) name: Arc<str>,
     pub(super) wanted: Arc<str>,
@@ -83,7 +88,7 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let Self {
             name,
             wanted,
@@ -91,12 +96,12 @@ impl Wrong {
         } = self;
         match found {
             Some(found) => format!("{name} is {found}, not {wanted}"),
-            None => format!("{name} is not there, and should be {wanted}"),
+            None => format!("{name} does not exist, and should be {wanted}"),
         }
     }
 }
 
-/// What is not as the plan asks, of the settings that `of` picks.
+/// The settings selected by `of` that differ from the plan.
 pub(super) fn wrong(facts: &Facts, of: impl Fn(&str) -> bool) -> Vec<Wrong> {
     let wanted = facts.wanted_sysctls().into_iter();
     let differs = |(name, wanted): (Arc<str>, Arc<str>)| {
@@ -114,7 +119,7 @@ pub(super) fn wrong(facts: &Facts, of: impl Fn(&str) -> bool) -> Vec<Wrong> {
         .collect()
 }
 
-/// The commands that set them right.
+/// The commands that correct the settings.
 pub(super) fn set(wrong: &[Wrong]) -> String {
     let settings: Vec<_> = wrong
         .iter()
@@ -126,7 +131,7 @@ pub(super) fn set(wrong: &[Wrong]) -> String {
     )
 }
 
-/// The settings of the plan, but for those that have a check of their own (S-174 to S-179).
+/// The settings of the plan, except those that have a check of their own (S-174 to S-179).
 pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
     let check = Check::Sysctls;
     if facts.network.is_err() {
@@ -137,15 +142,16 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
     let wrong = wrong(facts, |name| !others(name) && !needs_ipvs(name));
     if wrong.is_empty() {
         let asked = facts.wanted_sysctls().len();
-        return vec![Finding::ok(check, format!("the plan asks for {asked}"))];
+        let message = format!("{asked} settings are as the plan requires");
+        return vec![Finding::ok(check, message)];
     }
-    // A limit that is another one does not keep packets from going where they should.
+    // A different limit does not prevent packets from reaching their destination.
     let limits = |wrong: &Wrong| {
         wrong.name.starts_with("net.netfilter.") || wrong.name.ends_with("_reserved_ports")
     };
     let (limits, vital): (Vec<_>, Vec<_>) = wrong.into_iter().partition(limits);
-    let told = |wrong: &[Wrong]| some(wrong.iter().map(Wrong::told));
-    let fail = (!vital.is_empty()).then(|| Finding::fail(check, told(&vital), set(&vital)));
-    let warn = (!limits.is_empty()).then(|| Finding::warn(check, told(&limits), set(&limits)));
+    let message = |wrong: &[Wrong]| some(wrong.iter().map(Wrong::describe));
+    let fail = (!vital.is_empty()).then(|| Finding::fail(check, message(&vital), set(&vital)));
+    let warn = (!limits.is_empty()).then(|| Finding::warn(check, message(&limits), set(&limits)));
     fail.into_iter().chain(warn).collect()
 }

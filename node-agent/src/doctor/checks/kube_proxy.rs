@@ -1,4 +1,4 @@
-//! What kube-proxy left behind: rules that take packets before IPVS does, and what lies around (S-200).
+//! Leftovers of kube-proxy: rules that take packets before IPVS does, and unused objects (S-200).
 
 use std::net::SocketAddr;
 
@@ -9,8 +9,8 @@ use portolan_reconcile::VirtualServerKey;
 use super::some;
 use crate::doctor::{Check, Facts, Finding, listing};
 
-/// Chains of kube-proxy in all its modes. Not among them: those that kubelet has, too
-/// (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`, and of an old one `KUBE-MARK-MASQ`,
+/// Chains of kube-proxy in all its modes, without those that the kubelet uses as well
+/// (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`, and in older versions `KUBE-MARK-MASQ`,
 /// `KUBE-MARK-DROP` and `KUBE-POSTROUTING`).
 const CHAINS: [&str; 11] = [
     "KUBE-SERVICES",
@@ -25,7 +25,7 @@ const CHAINS: [&str; 11] = [
     "KUBE-IPVS-FILTER",
     "KUBE-IPVS-OUT-FILTER",
 ];
-/// What the names of the chains of single Services and endpoints begin with.
+/// Prefixes of kube-proxy's chains for single Services and endpoints.
 const CHAINS_OF_SERVICES: [&str; 6] = [
     "KUBE-SVC-",
     "KUBE-SVL-",
@@ -34,7 +34,7 @@ const CHAINS_OF_SERVICES: [&str; 6] = [
     "KUBE-XLB-",
     "KUBE-FW-",
 ];
-/// What the names of its sets begin with. Others call theirs `KUBE-SRC-…` and `KUBE-DST-…`.
+/// Prefixes of kube-proxy's sets. Other programs use `KUBE-SRC-…` and `KUBE-DST-…`.
 const SETS: [&str; 8] = [
     "KUBE-6-",
     "KUBE-CLUSTER-IP",
@@ -46,8 +46,8 @@ const SETS: [&str; 8] = [
     "KUBE-NODE-PORT",
 ];
 
-const CLEANUP: &str = "stop kube-proxy on this node for good, `kube-proxy --cleanup`, and restart the agent \
-                       at once: this flushes every virtual server and device kube-ipvs0, ours too";
+const CLEANUP: &str = "stop kube-proxy on this node for good, run `kube-proxy --cleanup`, and restart the agent \
+                       at once: the cleanup flushes all virtual servers and device kube-ipvs0, also the agent's";
 
 pub(super) fn leftovers(facts: &Facts) -> Vec<Finding> {
     let check = Check::KubeProxy;
@@ -58,14 +58,13 @@ pub(super) fn leftovers(facts: &Facts) -> Vec<Finding> {
     if !findings.is_empty() {
         return findings;
     }
-    // What nobody could look at is not clean.
+    // Without having read the tables, they cannot be reported as clean.
     match (&facts.tables, &facts.nft_tables) {
         (Err(_), _) => Vec::new(),
-        (Ok(_), Ok(_)) => vec![Finding::ok(check, "nothing of it is left")],
+        (Ok(_), Ok(_)) => vec![Finding::ok(check, "no leftovers")],
         (Ok(_), Err(reason)) => {
-            let told =
-                format!("nothing of it is left in iptables; nftables was not read: {reason}");
-            vec![Finding::ok(check, told)]
+            let message = format!("no leftovers in iptables; nftables was not read: {reason}");
+            vec![Finding::ok(check, message)]
         }
     }
 }
@@ -75,7 +74,7 @@ fn is_kube_proxys(chain: &str) -> bool {
     CHAINS.contains(&chain) || of_services.any(|prefix| chain.starts_with(prefix))
 }
 
-/// Chains that packets come to fail; others only lie around.
+/// Chains that packets traverse are a failure; unused chains are a warning.
 fn chains(facts: &Facts) -> Option<Finding> {
     let mut left = Vec::new();
     let mut in_force = false;
@@ -90,11 +89,11 @@ fn chains(facts: &Facts) -> Option<Finding> {
     }
     let left = some(left);
     Some(if in_force {
-        let told = format!("chains of kube-proxy take packets before IPVS does: {left}");
-        Finding::fail(Check::KubeProxy, told, CLEANUP)
+        let message = format!("chains of kube-proxy take packets before IPVS does: {left}");
+        Finding::fail(Check::KubeProxy, message, CLEANUP)
     } else {
-        let told = format!("chains of kube-proxy are left, to which no packet comes: {left}");
-        Finding::warn(Check::KubeProxy, told, CLEANUP)
+        let message = format!("unused chains of kube-proxy are left: {left}");
+        Finding::warn(Check::KubeProxy, message, CLEANUP)
     })
 }
 
@@ -108,16 +107,15 @@ fn nft(facts: &Facts) -> Option<Finding> {
         .map(|table| format!("`nft delete {table}`"))
         .collect();
     (!left.is_empty()).then(|| {
-        let told = format!(
+        let message = format!(
             "kube-proxy's rules in nftables take packets before IPVS does: {}",
             some(&left)
         );
         let delete = delete.join(" and ");
         let remedy = format!(
-            "stop kube-proxy on this node for good, then {delete}, which is all that `kube-proxy \
-             --cleanup` does about these"
+            "stop kube-proxy on this node for good, then run {delete}, as `kube-proxy --cleanup` does"
         );
-        Finding::fail(Check::KubeProxy, told, remedy)
+        Finding::fail(Check::KubeProxy, message, remedy)
     })
 }
 
@@ -126,18 +124,18 @@ fn sets(facts: &Facts) -> Option<Finding> {
     let is_left = |name: &&String| SETS.iter().any(|prefix| name.starts_with(prefix));
     let left: Vec<_> = names.iter().filter(is_left).collect();
     (!left.is_empty()).then(|| {
-        let told = format!("sets of kube-proxy are left: {}", some(&left));
+        let message = format!("sets of kube-proxy are left: {}", some(&left));
         let names = left.iter().map(|name| name.as_str()).collect::<Vec<_>>();
         let remedy = format!(
-            "once no chain of it is left, `for s in {}; do ipset destroy $s; done`: `kube-proxy \
-             --cleanup` leaves those of IPv6",
+            "once its chains are gone, run `for s in {}; do ipset destroy $s; done`: `kube-proxy \
+             --cleanup` leaves the IPv6 sets",
             names.join(" ")
         );
-        Finding::warn(Check::KubeProxy, told, remedy)
+        Finding::warn(Check::KubeProxy, message, remedy)
     })
 }
 
-/// Virtual servers in the service ranges that are not on record as ours.
+/// Virtual servers in the service ranges that the agent has not recorded as owned.
 fn servers(facts: &Facts) -> Option<Finding> {
     let servers = facts.servers.as_ref().ok()?;
     let recorded = facts.record.as_ref().ok()?.as_ref()?;
@@ -152,8 +150,8 @@ fn servers(facts: &Facts) -> Option<Finding> {
     };
     let left: Vec<_> = servers.keys().filter(is_left).collect();
     let first = left.first()?;
-    let told = format!(
-        "virtual servers in the service ranges are not ours, and the agent will not touch them: {}",
+    let message = format!(
+        "virtual servers in the service ranges are not the agent's, which leaves them alone: {}",
         some(&left)
     );
     let place = SocketAddr::new(first.address, first.port);
@@ -163,8 +161,8 @@ fn servers(facts: &Facts) -> Option<Finding> {
         Protocol::Sctp => "--sctp-service",
     };
     let remedy = format!(
-        "`ipvsadm -D {option} {place}` and so on, if nobody needs them; `kube-proxy --cleanup` would \
-         flush ours, too"
+        "`ipvsadm -D {option} {place}` and so on, if they are unused; `kube-proxy --cleanup` would \
+         also flush the agent's"
     );
-    Some(Finding::warn(Check::KubeProxy, told, remedy))
+    Some(Finding::warn(Check::KubeProxy, message, remedy))
 }

@@ -1,4 +1,4 @@
-//! What is wrong, from facts alone: a function for each thing that can be.
+//! The checks: pure functions from facts to findings.
 
 mod iptables;
 mod kernel;
@@ -12,7 +12,7 @@ use std::fmt::Display;
 
 use super::{Facts, Finding};
 
-/// In the order in which they are told: what stands on something comes after it.
+/// The checks in the order of the report: a check comes after those of its dependencies.
 const CHECKS: [fn(&Facts) -> Vec<Finding>; 22] = [
     kernel::modules,
     kernel::ipvs,
@@ -38,23 +38,22 @@ const CHECKS: [fn(&Facts) -> Vec<Finding>; 22] = [
     state::controller,
 ];
 
-/// What should be known when the agent starts: a table of connections can be made larger only by loading
-/// IPVS anew (S-195).
+/// A warning for the start of the agent: enlarging the connection table requires reloading IPVS (S-195).
 pub(super) fn hint(connection_table_bits: u32) -> Option<String> {
     let finding = load::of_table(connection_table_bits);
     let remedy = finding.remedy?;
-    Some(format!("{}: {remedy}", finding.told))
+    Some(format!("{}: {remedy}", finding.message))
 }
 
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     CHECKS.iter().flat_map(|check| check(facts)).collect()
 }
 
-/// What to do where the agent itself would put it right.
-const BY_THE_AGENT: &str = "start the agent; if it runs, its log says what keeps it from this \
+/// The remedy for problems that a running agent repairs.
+const BY_THE_AGENT: &str = "start the agent; if it runs, see its log for the cause \
                             (spec.settings.drift of the ProxyConfig has to be Repair)";
 
-/// What may be the reason that something cannot be read.
+/// Missing privileges are the most likely reason that something cannot be read.
 fn unless_privileged(facts: &Facts, remedy: &str) -> String {
     match facts.privileged {
         Ok(false) => "run this as root, or with CAP_NET_ADMIN".into(),
@@ -62,10 +61,10 @@ fn unless_privileged(facts: &Facts, remedy: &str) -> String {
     }
 }
 
-/// So many are named, the rest counted.
+/// Maximum number of items that a message names; the rest are counted.
 const NAMED: usize = 4;
 
-/// `a, b, c, d and 7 more`
+/// Lists the first [`NAMED`] items: `a, b, c, d and 7 more`.
 fn some<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     match items.get(..NAMED) {

@@ -1,4 +1,4 @@
-//! How interfaces and bridges treat packets.
+//! Checks of interfaces, bridges and IPv6.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,11 @@ use super::some;
 use crate::doctor::facts::{IPV6_FORWARDING, reverse_path as setting};
 use crate::doctor::{Check, Facts, Finding};
 
-/// What the kernel is told by `rp_filter`.
+/// Value of `rp_filter` for strict filtering.
 const STRICT: u32 = 1;
 
-/// A packet that came another way than an answer would go is dropped where this is strict: clients of a
-/// second network, and what an overlay brings from a node's own address.
+/// Strict filtering drops packets that arrive on another interface than replies leave by: those of clients on a
+/// second network, and those from a node's own address that arrive by an overlay.
 pub(super) fn reverse_path(facts: &Facts) -> Vec<Finding> {
     let check = Check::ReversePath;
     let Ok(network) = &facts.network else {
@@ -23,18 +23,18 @@ pub(super) fn reverse_path(facts: &Facts) -> Vec<Finding> {
         let found = facts.sysctl(&setting(interface));
         found.and_then(|value| value.parse().ok()).unwrap_or(0)
     };
-    // The kernel goes by the greater of the two.
+    // The kernel uses the greater of the two values.
     let is_strict = |name: &&str| value(name).max(value("all")) == STRICT;
     let strict: Vec<_> = lossy(facts, network)
         .into_iter()
         .filter(is_strict)
         .collect();
     vec![if strict.is_empty() {
-        Finding::ok(check, "no interface drops what comes by another way")
+        Finding::ok(check, "no interface drops packets for their return path")
     } else {
-        let told = format!(
-            "what arrives at {} is dropped if it came by another way than an answer would go (rp_filter \
-             is 1): clients of node ports on a second network, what an overlay brings",
+        let message = format!(
+            "packets that arrive at {} are dropped if replies would leave by another interface (rp_filter \
+             is 1): clients of node ports on a second network, packets of an overlay",
             some(&strict)
         );
         let settings: Vec<_> = strict
@@ -42,15 +42,15 @@ pub(super) fn reverse_path(facts: &Facts) -> Vec<Finding> {
             .map(|name| format!("{}=2", setting(name)))
             .collect();
         let remedy = format!(
-            "`sysctl -w {}`: 2 is loose, and wins over 1 of all",
+            "`sysctl -w {}`: 2 is loose, and overrides 1 in conf/all",
             settings.join(" ")
         );
-        Finding::warn(check, told, remedy)
+        Finding::warn(check, message, remedy)
     }]
 }
 
-/// Interfaces where packets of Services come by another way than answers go: those with addresses of
-/// the node, if there are several, and those of overlays.
+/// Interfaces where packets of Services may arrive although replies leave by another one: those with addresses
+/// of the node, if there are several, and those of overlays.
 fn lossy<'a>(facts: &Facts, network: &'a Network) -> Vec<&'a str> {
     let pods = &facts.node_or_default().pod_cidrs;
     let is_of_pods = |host: &HostAddress| pods.iter().any(|range| range.contains(&host.address));
@@ -80,8 +80,7 @@ fn is_global(host: &HostAddress) -> bool {
     }
 }
 
-/// Pods on one bridge get no answer from each other through a Service where it does not hand packets to
-/// the rules.
+/// Pods on one bridge cannot reach each other through a Service unless bridged packets pass the iptables rules.
 pub(super) fn bridges(facts: &Facts) -> Vec<Finding> {
     let check = Check::Bridges;
     if facts.network.is_err() {
@@ -93,27 +92,27 @@ pub(super) fn bridges(facts: &Facts) -> Vec<Finding> {
         .keys()
         .any(|name| is_of_bridges(name))
     {
-        return vec![Finding::ok(check, "no pods hang on a bridge")];
+        return vec![Finding::ok(check, "no pods are attached to a bridge")];
     }
     let wrong = wrong(facts, is_of_bridges);
-    let told = || {
+    let message = || {
         format!(
-            "pods on one bridge get no answer from each other through a Service: {}",
-            some(wrong.iter().map(Wrong::told))
+            "pods on the same bridge cannot reach each other through a Service: {}",
+            some(wrong.iter().map(Wrong::describe))
         )
     };
     vec![if wrong.is_empty() {
-        Finding::ok(check, "bridges hand packets of pods to the rules")
+        Finding::ok(check, "bridged packets of pods pass the iptables rules")
     } else if wrong.iter().any(|wrong| wrong.found.is_none()) {
         let remedy = format!("`modprobe br_netfilter`, then {}", set(&wrong));
-        Finding::fail(check, told(), remedy)
+        Finding::fail(check, message(), remedy)
     } else {
-        Finding::fail(check, told(), set(&wrong))
+        Finding::fail(check, message(), set(&wrong))
     }]
 }
 
-/// Answers of pods to others pass the node only where it forwards. The agent does not switch that on: with it the
-/// kernel stops to learn routes from router advertisements (S-239).
+/// Replies of pods to other hosts need forwarding. The agent does not enable it, because the kernel then stops
+/// accepting routes from router advertisements (S-239).
 fn forwards_no_ipv6(facts: &Facts) -> Option<Finding> {
     let desired = facts.desired()?;
     let mut served = desired.virtual_servers.keys();
@@ -121,18 +120,18 @@ fn forwards_no_ipv6(facts: &Facts) -> Option<Finding> {
     if !serves || facts.sysctl(IPV6_FORWARDING) != Some("0") {
         return None;
     }
-    let told = format!(
-        "Services have IPv6 addresses, and this node passes no IPv6 packets on ({IPV6_FORWARDING} is 0): clients \
-         elsewhere get no answers of its pods"
+    let message = format!(
+        "Services have IPv6 addresses, but this node does not forward IPv6 ({IPV6_FORWARDING} is 0): clients on \
+         other hosts get no replies from its pods"
     );
     let remedy = format!(
-        "`sysctl -w {IPV6_FORWARDING}=1`; where the node learns its default route from a router, also \
-         net.ipv6.conf.INTERFACE.accept_ra=2, or it loses that"
+        "`sysctl -w {IPV6_FORWARDING}=1`; if the node gets its default route from router advertisements, also \
+         set net.ipv6.conf.INTERFACE.accept_ra=2, or it loses that route"
     );
-    Some(Finding::fail(Check::Ipv6, told, remedy))
+    Some(Finding::fail(Check::Ipv6, message, remedy))
 }
 
-/// A node without IPv6 serves IPv4 alone, which is wrong only if its plan gives it IPv6 (S-182).
+/// A node without IPv6 serves only IPv4, which is a problem only if its plan has IPv6 (S-182).
 pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
     let check = Check::Ipv6;
     let Ok(network) = &facts.network else {
@@ -144,19 +143,19 @@ pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
     }
     vec![match (network.host.machine.ipv6_off, lacks) {
         (None, _) => Finding::ok(check, "this node has IPv6"),
-        (Some(_), None) => Finding::ok(check, "it is off on this node, which serves IPv4 alone"),
+        (Some(_), None) => Finding::ok(check, "it is off on this node, which serves only IPv4"),
         (Some(why), Some(_)) => {
-            let told = format!(
-                "it is off on this node ({why}), but its Node object has IPv6 addresses or pod ranges: no \
-                 Service is served at an IPv6 address"
+            let message = format!(
+                "it is off on this node ({why}), but its Node object has IPv6 addresses or pod ranges: \
+                 Services are not served at IPv6 addresses"
             );
             let remedy = match why {
                 Ipv6Off::NotInKernel => {
-                    "start the kernel without ipv6.disable=1, or take IPv6 from the Node object"
+                    "boot the kernel without ipv6.disable=1, or remove IPv6 from the Node object"
                 }
                 Ipv6Off::Disabled => "`sysctl -w net.ipv6.conf.all.disable_ipv6=0`",
             };
-            Finding::fail(check, told, remedy)
+            Finding::fail(check, message, remedy)
         }
     }]
 }

@@ -1,4 +1,4 @@
-//! What the plan on disk wants and the kernel does not have. Without a plan nothing can be missing.
+//! Differences between the saved plan and the kernel. Without a plan nothing can be missing.
 
 use std::net::IpAddr;
 
@@ -10,16 +10,16 @@ use portolan_reconcile::{Desired, Network, SetRole, VirtualServerKey};
 use super::{BY_THE_AGENT, some, unless_privileged};
 use crate::doctor::{Check, Facts, Finding};
 
-/// The device that routes to service ranges lead to.
+/// The dummy device that the routes to service ranges use.
 pub(super) fn device(facts: &Facts) -> Vec<Finding> {
     let (check, device) = (Check::Device, &facts.device);
     let network = match &facts.network {
         Ok(network) => network,
         Err(reason) => {
-            let told = format!("links, addresses and routes cannot be read: {reason}");
+            let message = format!("links, addresses and routes cannot be read: {reason}");
             return vec![Finding::fail(
                 check,
-                told,
+                message,
                 "run this as root, on the node's own network",
             )];
         }
@@ -30,14 +30,14 @@ pub(super) fn device(facts: &Facts) -> Vec<Finding> {
     vec![if network.device_up {
         Finding::ok(check, format!("{device} is up"))
     } else {
-        let told =
-            format!("{device} is not there, or down, and with it the routes to service ranges");
-        let remedy = format!("`ip link set {device} up` if it is there; else {BY_THE_AGENT}");
-        Finding::fail(check, told, remedy)
+        let message =
+            format!("{device} is missing or down, so there are no routes to service ranges");
+        let remedy = format!("`ip link set {device} up` if it exists; else {BY_THE_AGENT}");
+        Finding::fail(check, message, remedy)
     }]
 }
 
-/// Routes and policy rules that are missing, and what lies in a service range (S-30).
+/// Missing routes and policy rules, and conflicts with a service range (S-30).
 pub(super) fn routes(facts: &Facts) -> Vec<Finding> {
     let check = Check::Routes;
     let (Ok(network), Some(desired)) = (&facts.network, facts.desired()) else {
@@ -46,17 +46,17 @@ pub(super) fn routes(facts: &Facts) -> Vec<Finding> {
     let own = own_cluster_ip(&desired, network);
     let mut findings: Vec<_> = shadows(&desired, network, own).collect();
     findings.extend(own.map(left_to_a_program));
-    // A device that is down has none, and is told by itself.
+    // A device that is down has no routes, and has a check of its own.
     if network.device_up {
         findings.extend(missing_routes(facts, &desired, network));
     }
     if findings.is_empty() {
-        let told = format!(
-            "all {} are there, and all {} policy rules",
+        let message = format!(
+            "all {} routes and all {} policy rules are present",
             desired.routes.len(),
             desired.policy.len()
         );
-        findings.push(Finding::ok(check, told));
+        findings.push(Finding::ok(check, message));
     }
     findings
 }
@@ -65,26 +65,26 @@ fn missing_routes(facts: &Facts, desired: &Desired, network: &Network) -> Vec<Fi
     let missing: Vec<_> = desired.routes.difference(&network.routes).collect();
     let mut findings = Vec::new();
     if let Some(first) = missing.first() {
-        let told = format!("routes are missing: {}", some(&missing));
+        let message = format!("routes are missing: {}", some(&missing));
         let (family, first) = (option(first.family()), first.text(&facts.device));
         let remedy = format!("`ip{family} route add {first}` and so on, or {BY_THE_AGENT}");
-        findings.push(Finding::fail(Check::Routes, told, remedy));
+        findings.push(Finding::fail(Check::Routes, message, remedy));
     }
     let missing: Vec<_> = desired.policy.difference(&network.policy).collect();
     if let Some(first) = missing.first() {
-        let told = format!(
-            "packets to Services do not come to IPVS, since policy rules are missing: {}",
+        let message = format!(
+            "policy rules are missing, so packets to Services do not reach IPVS: {}",
             some(&missing)
         );
         let family = option(first.family);
         let remedy = format!("`ip{family} rule add {first}` and so on, or {BY_THE_AGENT}");
-        findings.push(Finding::fail(Check::Routes, told, remedy));
+        findings.push(Finding::fail(Check::Routes, message, remedy));
     }
     findings
 }
 
-/// NodeLocal DNSCache puts the cluster IP of the DNS Service on an interface of the node, and is bypassed where the
-/// Service is served there as well (S-240).
+/// NodeLocal DNSCache assigns the cluster IP of the DNS Service to an interface of the node. It is bypassed if the
+/// agent serves that Service there as well (S-240).
 fn own_cluster_ip(desired: &Desired, network: &Network) -> Option<IpAddr> {
     let is_cluster_ip = |server: &&VirtualServerKey| {
         let mut ranges = desired.service_ranges.iter();
@@ -95,18 +95,18 @@ fn own_cluster_ip(desired: &Desired, network: &Network) -> Option<IpAddr> {
 }
 
 fn left_to_a_program(address: IpAddr) -> Finding {
-    let told = format!(
-        "cluster IP {address} is on an interface of this node: whoever listens there, like NodeLocal DNSCache, gets no \
-         packets, since the Service's endpoints do"
+    let message = format!(
+        "cluster IP {address} is assigned to an interface of this node, but a program that listens there, such as \
+         NodeLocal DNSCache, gets no packets: the Service's endpoints get them"
     );
     let range = IpNet::from(address);
     let remedy = format!(
-        "name {range} in spec.settings.excludeCIDRs of the ProxyConfig, and the Service is left to that program"
+        "add {range} to spec.settings.excludeCIDRs of the ProxyConfig to leave the Service to that program"
     );
-    Finding::warn(Check::Routes, told, remedy)
+    Finding::warn(Check::Routes, message, remedy)
 }
 
-/// What `ip` takes for a family.
+/// The option of `ip` for a family.
 fn option(family: Family) -> &'static str {
     match family {
         Family::Ipv4 => "",
@@ -114,8 +114,8 @@ fn option(family: Family) -> &'static str {
     }
 }
 
-/// Where something of the node lies in a service range, connections to what no Service uses of it are not refused.
-/// A cluster IP of the node's own is told by itself.
+/// Where addresses or routes of the node overlap a service range, connections to unused addresses and ports of that
+/// range are not rejected. A cluster IP assigned to the node has a finding of its own.
 fn shadows<'a>(
     desired: &'a Desired,
     network: &'a Network,
@@ -140,25 +140,29 @@ fn shadows<'a>(
         let gateways = gateways.map(|gateway| format!("next hop {gateway}"));
         let mut inside = routes.chain(addresses).chain(gateways).peekable();
         inside.peek()?;
-        let told = format!(
-            "in the service range {range} lies {}: connections to addresses and ports of it that no Service \
-             uses are not refused",
+        let message = format!(
+            "the service range {range} overlaps {}: connections to its addresses and ports that no Service \
+             uses are not rejected",
             some(inside)
         );
-        let remedy = "remove it (`ip route show table all` names its device and protocol), or give it or \
-                      the Services another range";
-        Some(Finding::warn(Check::Routes, told, remedy))
+        let remedy = "remove it (`ip route show table all` shows its device and protocol), or change its range or \
+                      that of the Services";
+        Some(Finding::warn(Check::Routes, message, remedy))
     })
 }
 
-/// Our sets.
+/// The agent's sets.
 pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
     let check = Check::Sets;
     let sets = match &facts.sets {
         Ok(sets) => sets,
         Err(reason) => {
             let remedy = unless_privileged(facts, "`modprobe ip_set`");
-            return vec![Finding::fail(check, format!("no sets: {reason}"), remedy)];
+            return vec![Finding::fail(
+                check,
+                format!("cannot read sets: {reason}"),
+                remedy,
+            )];
         }
     };
     let Some(desired) = facts.desired() else {
@@ -170,10 +174,10 @@ pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
         .filter(|id| !sets.ours.contains_key(id))
         .collect();
     if !missing.is_empty() {
-        let told = format!("sets of ours are missing: {}", some(missing));
-        return vec![Finding::fail(check, told, BY_THE_AGENT)];
+        let message = format!("sets are missing: {}", some(missing));
+        return vec![Finding::fail(check, message, BY_THE_AGENT)];
     }
-    // Who is held is held for a moment, by no plan.
+    // Entries of the hold set are temporary and not part of a plan.
     let planned = desired
         .sets
         .iter()
@@ -185,24 +189,21 @@ pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
     });
     let different: Vec<_> = different.collect();
     vec![if different.is_empty() {
-        Finding::ok(check, format!("all {} are there", desired.sets.len()))
+        Finding::ok(check, format!("all {} are present", desired.sets.len()))
     } else {
-        let told = format!(
-            "entries of sets are not those of the plan: {}",
-            some(different)
-        );
-        Finding::warn(check, told, behind())
+        let message = format!("set entries differ from the plan: {}", some(different));
+        Finding::warn(check, message, behind())
     }]
 }
 
-/// The plan on disk may be some seconds older than the one in force.
+/// The saved plan may be a few seconds older than the current one.
 fn behind() -> String {
     format!(
-        "run this again in 15 s, since the plan on disk may be behind; if it stays, {BY_THE_AGENT}"
+        "run this again in 15 s, since the saved plan may be outdated; if it persists, {BY_THE_AGENT}"
     )
 }
 
-/// Our rules.
+/// The agent's iptables rules.
 pub(super) fn rules(facts: &Facts) -> Vec<Finding> {
     let check = Check::Rules;
     let (Ok(tables), Some(desired)) = (&facts.tables, facts.desired()) else {
@@ -218,7 +219,7 @@ pub(super) fn rules(facts: &Facts) -> Vec<Finding> {
             return None;
         }
         if found.is_empty() {
-            return Some(format!("no {} rule of ours is loaded", rules.family));
+            return Some(format!("no {} rules of the agent are loaded", rules.family));
         }
         let different = different
             .iter()
@@ -229,13 +230,13 @@ pub(super) fn rules(facts: &Facts) -> Vec<Finding> {
     };
     let wrong: Vec<_> = desired.rules.iter().filter_map(wrong).collect();
     vec![if wrong.is_empty() {
-        Finding::ok(check, "they are as the plan wants them")
+        Finding::ok(check, "they match the plan")
     } else {
         Finding::fail(check, wrong.join("; "), BY_THE_AGENT)
     }]
 }
 
-/// Our virtual servers.
+/// The agent's virtual servers.
 pub(super) fn virtual_servers(facts: &Facts) -> Vec<Finding> {
     let check = Check::VirtualServers;
     let (Ok(servers), Some(desired)) = (&facts.servers, facts.desired()) else {
@@ -255,23 +256,26 @@ pub(super) fn virtual_servers(facts: &Facts) -> Vec<Finding> {
         .map(|(server, _)| server)
         .collect();
     vec![if !missing.is_empty() && missing.len() == wanted.len() {
-        let told = format!("none of the plan's {} is there", wanted.len());
-        Finding::fail(check, told, BY_THE_AGENT)
+        let message = format!("none of the {} in the plan is present", wanted.len());
+        Finding::fail(check, message, BY_THE_AGENT)
     } else if !missing.is_empty() {
-        let told = format!(
-            "{} of the plan's {} are missing: {}",
+        let message = format!(
+            "{} of {} in the plan are missing: {}",
             missing.len(),
             wanted.len(),
             some(missing)
         );
-        Finding::warn(check, told, behind())
+        Finding::warn(check, message, behind())
     } else if !empty.is_empty() {
-        let told = format!(
-            "these have backends in the plan and none in the kernel: {}",
+        let message = format!(
+            "these have backends in the plan, but none in the kernel: {}",
             some(empty)
         );
-        Finding::warn(check, told, behind())
+        Finding::warn(check, message, behind())
     } else {
-        Finding::ok(check, format!("all {} of the plan are there", wanted.len()))
+        Finding::ok(
+            check,
+            format!("all {} in the plan are present", wanted.len()),
+        )
     }]
 }

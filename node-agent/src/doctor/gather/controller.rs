@@ -1,4 +1,4 @@
-//! Whether a controller lets this node connect.
+//! Tests the connection to a controller.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::timeout;
 use crate::doctor::facts::Unreached;
 use crate::receive::{Access, AccessError};
 
-/// A controller farther away than this is of no use.
+/// Timeout of the test; a slower controller is of no use.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Connects, sees whether who answers is believed, and closes; nothing is said.
+/// Connects, authenticates the controller, and closes the connection without sending a request.
 pub(super) fn reach(access: &Access) -> (String, Result<(), Unreached>) {
     let why = |error: AccessError| match error {
         AccessError::Tls(error) => Unreached::Distrusted(error.to_string()),
@@ -36,7 +36,7 @@ mod tests {
     use crate::receive::Address;
 
     #[test]
-    fn a_controller_is_reached_where_somebody_listens() {
+    fn a_controller_is_reachable_if_its_port_or_socket_is_open() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let tcp = Access::insecure(Address::Tcp(address));

@@ -1,4 +1,4 @@
-//! Facts out of `/proc`, `/sys` and the state directory.
+//! Facts from `/proc`, `/sys` and the state directory.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 const MOST: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 const TABLE_BITS: &str = "/sys/module/ip_vs/parameters/conn_tab_bits";
 
-/// The number of `CAP_NET_ADMIN`.
+/// The bit number of `CAP_NET_ADMIN`.
 const NET_ADMIN: u32 = 12;
 
 pub(super) fn text(path: impl AsRef<Path>) -> Looked<String> {
@@ -27,7 +27,7 @@ pub(super) fn may_administer_network() -> Looked<bool> {
     Ok(held >> NET_ADMIN & 1 == 1)
 }
 
-/// The capabilities in force, from a file like `/proc/self/status`.
+/// The effective capabilities in a file like `/proc/self/status`.
 fn capabilities(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     u64::from_str_radix(line?.trim(), 16).ok()
@@ -48,17 +48,17 @@ fn number<T: FromStr>(path: &str) -> Looked<T> {
     let text = text(path)?;
     let text = text.trim();
     text.parse()
-        .map_err(|_| format!("{path}: {text:?} is no number"))
+        .map_err(|_| format!("{path}: {text:?} is not a number"))
 }
 
-/// The disk that a directory is on; `None` if there is no such directory.
+/// The disk of a directory; `None` if the directory does not exist.
 pub(super) fn disk(directory: &Path) -> Looked<Option<Disk>> {
     let held = match statvfs(directory) {
         Ok(held) => held,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", directory.display())),
     };
-    // Who is root may write anywhere but to a disk that is mounted read-only.
+    // For root, access(2) also succeeds on a read-only mount.
     let read_only = held.f_flag.contains(StatVfsMountFlags::RDONLY);
     let may = access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     Ok(Some(Disk {
@@ -76,7 +76,7 @@ mod tests {
                            CapEff:\t000001ffffffffff\nCapBnd:\t000001ffffffffff\n";
 
     #[test]
-    fn capabilities_are_those_in_force() {
+    fn effective_capabilities_are_parsed() {
         assert_eq!(capabilities(OF_ROOT), Some(0x1ff_ffff_ffff));
         let of_agent = OF_ROOT.replace("CapEff:\t000001ffffffffff", "CapEff:\t0000000000003000");
         assert_eq!(capabilities(&of_agent), Some(0x3000));
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_there_or_not_and_on_a_disk_of_some_size() {
+    fn a_directory_has_a_disk_or_does_not_exist() {
         let here = tempfile::tempdir().unwrap();
         let found = disk(here.path()).unwrap().unwrap();
         assert!(found.writable && found.size >= found.free, "{found:?}");
@@ -96,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_told_with_its_file() {
-        let told = number::<u32>(STATUS).unwrap_err();
-        assert!(told.starts_with("/proc/self/status: "), "{told}");
-        let told = number::<u32>("/proc/none-such").unwrap_err();
-        assert!(told.starts_with("/proc/none-such: "), "{told}");
+    fn an_invalid_number_is_reported_with_its_file() {
+        let error = number::<u32>(STATUS).unwrap_err();
+        assert!(error.starts_with("/proc/self/status: "), "{error}");
+        let error = number::<u32>("/proc/none-such").unwrap_err();
+        assert!(error.starts_with("/proc/none-such: "), "{error}");
     }
 }

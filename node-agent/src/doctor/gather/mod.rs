@@ -1,8 +1,8 @@
-//! Looks at the node, and only looks: the one part of the doctor that touches anything. What cannot be
-//! read is a fact like any other, and keeps nothing else from being read.
+//! Gathers facts about the node: the only part of the doctor with I/O, and it only reads. A failure to read is
+//! a fact as well, and does not stop the rest.
 //!
-//! Nothing that asking would make the kernel load is asked for; only the tools of iptables and nft may
-//! have it load nf_tables, as whoever looks at rules does.
+//! Requests that would make the kernel load a module are avoided. Only the iptables and nft tools may load
+//! nf_tables, which any listing of rules does.
 
 mod controller;
 mod files;
@@ -26,20 +26,20 @@ use crate::record::Record;
 use crate::saved::SavedPlan;
 pub(super) use files::connection_table_bits;
 
-/// Where to look.
+/// What to diagnose.
 #[derive(Debug, Clone)]
 pub struct Where {
     /// The state directory.
     pub state_dir: PathBuf,
     /// The node's name.
     pub node: Option<String>,
-    /// Our device; the one that the plan names, if nobody says.
+    /// The agent's dummy device; by default the one in the plan.
     pub device: Option<String>,
-    /// A controller that should be within reach.
+    /// A controller that should be reachable.
     pub controller: Option<Access>,
 }
 
-/// Gathers all facts about the node that this runs on.
+/// Gathers all facts about this node.
 pub fn gather(place: &Where) -> Facts {
     let directory = &place.state_dir;
     let mut facts = Facts {
@@ -52,7 +52,7 @@ pub fn gather(place: &Where) -> Facts {
         modules: BTreeMap::new(),
         servers: servers(),
         sets: sets(),
-        network: Err("not looked at yet".into()),
+        network: Err("not read yet".into()),
         device: String::new(),
         sysctls: BTreeMap::new(),
         tables: looked(Tables::read(IptablesChoice::Auto)),
@@ -80,7 +80,7 @@ fn network(device: &str) -> Looked<Network> {
     Ok(network)
 }
 
-/// Asking for IPVS would make the kernel load it, which is no reading.
+/// A request to IPVS would make the kernel load the module, so this first checks that it is loaded.
 fn servers() -> Looked<BTreeMap<VirtualServerKey, VirtualServer>> {
     if !Path::new("/proc/net/ip_vs").exists() {
         return Err("IPVS is not loaded".into());
@@ -88,7 +88,7 @@ fn servers() -> Looked<BTreeMap<VirtualServerKey, VirtualServer>> {
     looked(Servers::open().and_then(|mut servers| servers.observe(None)))
 }
 
-/// As with IPVS.
+/// As for IPVS, a request would load the module.
 fn sets() -> Looked<Sets> {
     if !is_module_loaded("ip_set") {
         return Err("address sets (ip_set) are not loaded".into());
@@ -115,7 +115,7 @@ fn sysctls(facts: &Facts) -> BTreeMap<Arc<str>, Arc<str>> {
     names.filter_map(|name| read_sysctl(&name)).collect()
 }
 
-/// The modules of the settings' scheduler and of those that Services ask for are among them.
+/// The required modules, including those of the default scheduler and of schedulers that Services set.
 fn needed_modules(facts: &Facts) -> BTreeSet<String> {
     let desired = facts.desired();
     let servers = desired.iter().flat_map(|all| all.virtual_servers.values());

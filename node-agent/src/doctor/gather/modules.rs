@@ -1,5 +1,5 @@
-//! Whether the kernel has modules, without loading any: what is loaded shows in `/sys/module`, the rest
-//! is listed beside the kernel's modules.
+//! Finds the state of kernel modules without loading any: `/sys/module` shows the loaded ones, and the lists in
+//! `/lib/modules` the available ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::files::text;
 use crate::doctor::facts::Module;
 use crate::kernel::linux::is_module_loaded;
 
-/// What is known of these modules.
+/// The state of these modules.
 pub(super) fn read(names: &BTreeSet<String>) -> BTreeMap<String, Module> {
     let lists = Lists::of_this_kernel();
     let find = |name: &String| {
@@ -22,12 +22,12 @@ pub(super) fn read(names: &BTreeSet<String>) -> BTreeMap<String, Module> {
     names.iter().map(find).collect()
 }
 
-/// The lists that come with a kernel's modules; empty text if there are none here.
+/// The module lists of this kernel; empty if they are not readable.
 #[derive(Debug, Default)]
 struct Lists {
-    /// Those that are a part of the kernel.
+    /// Contents of `modules.builtin`.
     built_in: String,
-    /// Those that can be loaded, each with what it needs.
+    /// Contents of `modules.dep`: loadable modules with their dependencies.
     dependencies: String,
 }
 
@@ -58,8 +58,8 @@ impl Lists {
     }
 }
 
-/// The module that a file holds: `kernel/net/netfilter/ipvs/ip_vs.ko.xz`. Files may be named with
-/// dashes where the kernel has underscores.
+/// The module name of a path such as `kernel/net/netfilter/ipvs/ip_vs.ko.xz`. File names may contain dashes where the
+/// kernel uses underscores.
 fn module(path: &str) -> Option<String> {
     let file = path.trim().rsplit('/').next()?;
     let (name, _) = file.split_once(".ko")?;

@@ -1,5 +1,4 @@
-//! All that is loaded into iptables, in both variants, as the tools print it: for whoever asks what is
-//! wrong. Nothing here writes.
+//! All loaded iptables rules of both variants, as printed by the tools, for `doctor`. Read-only.
 
 use portolan_plan::Family;
 
@@ -8,23 +7,23 @@ use super::rules::left_out;
 use super::tool;
 use crate::kernel::KernelError;
 
-/// Rules of all variants that have tools here.
+/// Rules of all variants with installed tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tables {
     /// The variant that the agent uses.
     pub used: Variant,
-    /// What is loaded, by variant and family.
+    /// The rules, by variant and family.
     pub dumps: Vec<Dump>,
 }
 
-/// What is loaded in one variant for one family.
+/// The rules of one variant and family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump {
     /// The variant.
     pub variant: Variant,
     /// The family.
     pub family: Family,
-    /// What the tool prints, or why that cannot be read.
+    /// The output of the tool, or why the rules cannot be read.
     pub text: Result<String, String>,
 }
 
@@ -32,7 +31,7 @@ impl Tables {
     /// Reads all rules.
     ///
     /// # Errors
-    /// There are no tools, or none of them can read anything.
+    /// If there are no tools, or none of them can read any rules.
     pub fn read(choice: IptablesChoice) -> Result<Self, KernelError> {
         let used = iptables::find(choice)?.variant;
         let other = used.other().filter(|other| other.is_there().is_ok());
@@ -62,10 +61,10 @@ fn dump(variant: Variant, family: Family) -> Dump {
     }
 }
 
-/// The names of the tables of nf_tables, as `nft list tables` prints them.
+/// The output of `nft list tables`.
 ///
 /// # Errors
-/// What the tool says, or that it is not there.
+/// If the tool fails or is not installed.
 pub fn nft_tables() -> Result<String, KernelError> {
     let output = tool::run("nft", &["list", "tables"], None)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

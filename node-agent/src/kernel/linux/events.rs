@@ -1,8 +1,8 @@
-//! Hears of changes of the node's network: links, addresses, routes and policy rules of both families; and of rules of
-//! nf_tables, among them those that iptables writes there.
+//! Subscribes to kernel events: changes of links, addresses, routes and policy rules of both families, and of
+//! nf_tables rules, including those that iptables-nft writes.
 //!
-//! What an event says does not matter, only that there was one: whoever is told looks at the whole
-//! network again. So events that are lost cost nothing, and many that come together are told once.
+//! The content of an event is ignored: the subscriber reads the whole network again. So lost events do no harm, and
+//! many events in a short time cause one notification.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -19,12 +19,12 @@ use tracing::warn;
 
 use crate::kernel::KernelError;
 
-/// What is listened to.
+/// The kind of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    /// Links, addresses, routes and policy rules; but for what the socket of this port (our own) causes.
+    /// Links, addresses, routes and policy rules, except changes by the socket with this port (the agent's own).
     Network(u32),
-    /// Rules of nf_tables. What we cause ourselves, programs do for us.
+    /// nf_tables rules. The agent's own changes cannot be recognised, because tools make them.
     Rules,
 }
 
@@ -32,7 +32,7 @@ impl Subject {
     fn name(self) -> &'static str {
         match self {
             Self::Network(_) => "links, addresses, routes and policy rules",
-            Self::Rules => "rules of nf_tables",
+            Self::Rules => "nf_tables rules",
         }
     }
 
@@ -43,7 +43,8 @@ impl Subject {
         }
     }
 
-    /// Groups of rtnetlink: links, IPv4 and IPv6 addresses, routes and policy rules. Of netfilter: `NFNLGRP_NFTABLES`.
+    /// Multicast groups. For rtnetlink: links, IPv4 and IPv6 addresses, routes and policy rules. For netfilter:
+    /// `NFNLGRP_NFTABLES`.
     fn groups(self) -> &'static [u32] {
         match self {
             Self::Network(_) => &[1, 5, 9, 7, 11, 8, 19],
@@ -59,30 +60,30 @@ impl Subject {
     }
 }
 
-/// How long events are gathered from the first one on: who changes one thing changes more.
+/// Time from the first event to the notification: one change is usually followed by more.
 const GATHER: Duration = Duration::from_millis(50);
-/// The time between two bells while events do not end.
+/// Minimum time between two notifications.
 const REST: Duration = Duration::from_millis(250);
 
-/// The first wait before a socket that failed is opened again; it doubles up to [`LONGEST_WAIT`]
-/// until one has worked for that long.
+/// Initial delay before a failed socket is opened again. It doubles up to [`LONGEST_WAIT`], and is reset after a
+/// socket has worked for that long.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// Listens on a thread of its own until it is dropped.
+/// A subscription with a thread of its own, until it is dropped.
 #[derive(Debug)]
 pub struct Events {
-    // Dropping our end wakes the thread: it sees the hang-up and leaves.
+    // Dropping this end wakes the thread, which then ends.
     life: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Events {
-    /// Rings for everything that happens in the network namespace of the calling thread, but for
-    /// what the socket of this port (our own) causes.
+    /// Calls `ring` after changes of the network in the network namespace of the calling thread, except changes by
+    /// the socket with this port (the agent's own).
     ///
     /// # Errors
-    /// When the socket or the thread cannot be had.
+    /// If the socket or the thread cannot be created.
     pub fn of_network(
         own_port: u32,
         ring: impl Fn() + Send + 'static,
@@ -90,10 +91,10 @@ impl Events {
         Self::listen(Subject::Network(own_port), "network events", ring)
     }
 
-    /// Rings for changes of any rule of nf_tables in the network namespace of the calling thread.
+    /// Calls `ring` after changes of nf_tables rules in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the socket or the thread cannot be had.
+    /// If the socket or the thread cannot be created.
     pub fn of_rules(ring: impl Fn() + Send + 'static) -> Result<Self, KernelError> {
         Self::listen(Subject::Rules, "rule events", ring)
     }
@@ -103,7 +104,7 @@ impl Events {
         thread: &str,
         ring: impl Fn() + Send + 'static,
     ) -> Result<Self, KernelError> {
-        let action = format!("listen to changes of {}", subject.name());
+        let action = format!("subscribe to changes of {}", subject.name());
         let failed = |error: &dyn std::error::Error| KernelError::new(&action, &error.to_string());
         let socket = open(subject).map_err(|error| failed(&error))?;
         let (life, end) = UnixStream::pair().map_err(|error| failed(&error))?;
@@ -127,7 +128,7 @@ impl Drop for Events {
     fn drop(&mut self) {
         drop(self.life.take());
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
-            warn!("a thread that listened to changes of others had panicked");
+            warn!("a thread for kernel events has panicked; please report the panic message above");
         }
     }
 }
@@ -148,11 +149,11 @@ struct Listener {
     ring: Box<dyn Fn() + Send>,
 }
 
-/// Why a socket is no longer listened to.
+/// Why reading from a socket ended.
 enum Left {
-    /// We were told to end.
+    /// The subscription was dropped.
     Ended,
-    /// It does not work any more.
+    /// The socket failed.
     Broken(io::Error),
 }
 
@@ -171,24 +172,28 @@ impl Listener {
                 wait = FIRST_WAIT;
             }
             let subject = self.subject.name();
-            warn!(%error, again_in = ?wait, "cannot listen to changes of {subject}; the sync period does it meanwhile");
+            warn!(
+                %error,
+                again_in = ?wait,
+                "cannot receive changes of {subject}; meanwhile they are found in each sync period"
+            );
             if self.ends_within(wait) {
                 return;
             }
             wait = (wait * 2).min(LONGEST_WAIT);
             opened = open(self.subject);
-            // What happened meanwhile was not heard.
+            // Events in between were lost.
             gathering = Gathering::default();
             gathering.note(Instant::now());
         }
     }
 
-    /// Rings for what the socket hears, as long as it works.
+    /// Calls `ring` for the events of a socket until it fails.
     fn follow(&self, socket: &Socket, mut gathering: Gathering) -> Left {
         loop {
             match self.wait(socket, gathering.due()) {
-                Ok(Heard { ended: true, .. }) => return Left::Ended,
-                Ok(Heard { events: true, .. }) => match self.drain(socket) {
+                Ok(Ready { ended: true, .. }) => return Left::Ended,
+                Ok(Ready { events: true, .. }) => match self.drain(socket) {
                     Ok(true) => gathering.note(Instant::now()),
                     Ok(false) => {}
                     Err(error) => return Left::Broken(error),
@@ -202,8 +207,8 @@ impl Listener {
         }
     }
 
-    /// Waits for events, the end, or this moment.
-    fn wait(&self, socket: &Socket, until: Option<Instant>) -> io::Result<Heard> {
+    /// Waits for events, the end of the subscription, or this time.
+    fn wait(&self, socket: &Socket, until: Option<Instant>) -> io::Result<Ready> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.map(Timespec::try_from).transpose();
         let timeout = timeout.map_err(io::Error::other)?;
@@ -216,7 +221,7 @@ impl Listener {
             Err(error) => return Err(error.into()),
         }
         let [events, ended] = fds.map(|fd| !fd.revents().is_empty());
-        Ok(Heard { events, ended })
+        Ok(Ready { events, ended })
     }
 
     fn ends_within(&self, time: Duration) -> bool {
@@ -235,7 +240,7 @@ impl Listener {
         }
     }
 
-    /// Reads all that waits; true when somebody else caused some of it.
+    /// Reads all pending events. Returns whether another program caused some of them.
     fn drain(&self, socket: &Socket) -> io::Result<bool> {
         let mut foreign = false;
         // The header of the first message is enough: each event is a datagram of its own.
@@ -243,7 +248,7 @@ impl Listener {
         loop {
             match recv(socket, &mut buffer, RecvFlags::empty()) {
                 Ok((length, _)) => foreign |= !self.subject.is_own(sender(&buffer[..length])),
-                // The kernel dropped events because we were slow.
+                // The receive buffer overflowed, and the kernel dropped events.
                 Err(Errno::NOBUFS) => foreign = true,
                 Err(Errno::AGAIN) => return Ok(foreign),
                 Err(Errno::INTR) => {}
@@ -253,7 +258,8 @@ impl Listener {
     }
 }
 
-struct Heard {
+/// The result of a wait.
+struct Ready {
     events: bool,
     ended: bool,
 }
@@ -264,7 +270,7 @@ fn sender(message: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*port))
 }
 
-/// When to ring: [`GATHER`] after the first event, and [`REST`] after the bell before.
+/// Debouncing: notifies [`GATHER`] after the first event, but not before [`REST`] after the previous notification.
 #[derive(Debug, Default)]
 struct Gathering {
     first: Option<Instant>,
@@ -282,7 +288,7 @@ impl Gathering {
         Some(rested.map_or(gathered, |rested| rested.max(gathered)))
     }
 
-    /// Whether to ring now; then gathering begins anew.
+    /// Whether to notify now, which resets the gathering.
     fn take(&mut self, now: Instant) -> bool {
         let due = self.due().is_some_and(|due| due <= now);
         if due {
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_come_together_ring_once() {
+    fn events_in_a_short_time_cause_one_notification() {
         let start = Instant::now();
         let mut gathering = Gathering::default();
         assert_eq!(gathering.due(), None);
@@ -312,11 +318,11 @@ mod tests {
         }
         assert!(gathering.take(after(start, 50)), "S-37: no later than this");
         assert!(!gathering.take(after(start, 10_000)));
-        assert_eq!(gathering.due(), None, "nothing is left to tell");
+        assert_eq!(gathering.due(), None, "no further notification");
     }
 
     #[test]
-    fn a_flood_neither_puts_the_bell_off_nor_rings_for_every_event() {
+    fn a_flood_neither_postpones_the_notification_nor_causes_one_per_event() {
         let start = Instant::now();
         let mut gathering = Gathering::default();
         let rings = (0..10_000)
@@ -343,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_message_is_nobodys_and_counts() {
+    fn a_short_message_has_no_sender_and_counts_as_foreign() {
         assert_eq!(sender(&[0; 12]), None);
         let mut message = [0; 16];
         message[12..].copy_from_slice(&77_u32.to_ne_bytes());

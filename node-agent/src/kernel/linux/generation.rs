@@ -1,5 +1,5 @@
-//! The generation of nf_tables' rules: a number that every change of any of them moves on. As long as it
-//! is what it was, nobody has to read rules again, which costs two processes each time.
+//! The generation of the nf_tables rules: a number that every change of a rule increases. While it is unchanged,
+//! rules need not be read again, which saves two processes each time.
 
 use std::convert::Infallible;
 
@@ -18,19 +18,19 @@ const MSG_GET_GENERATION: u16 = 16;
 /// `NFTA_GEN_ID`
 const GENERATION: u16 = 1;
 
-/// Which rules of nf_tables a network namespace has.
+/// The generation of the nf_tables rules of a network namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u32);
 
 impl Generation {
-    /// Of a namespace in which nobody has ever loaded any: it begins to count here (`nf_tables_init_net`).
+    /// The initial generation of a namespace, in which no rules were ever loaded (`nf_tables_init_net`).
     pub(super) const NOTHING: Self = Self(1);
 
-    /// Of the namespace of the calling thread; `None` where the kernel does not say.
+    /// The generation in the namespace of the calling thread; `None` if the kernel does not report it.
     pub(super) fn now() -> Option<Self> {
         let asked = ask();
         asked
-            .map_err(|error| debug!(%error, "the generation of rules is not known"))
+            .map_err(|error| debug!(%error, "cannot read the generation of nf_tables rules"))
             .ok()
             .flatten()
     }
@@ -64,7 +64,7 @@ fn request() -> Vec<u8> {
     bytes
 }
 
-/// `None` for an error, as of a kernel without nf_tables.
+/// Decodes a reply; `None` for an error, as from a kernel without nf_tables.
 fn answer(datagram: &[u8]) -> Result<Option<Generation>, DecodeError> {
     let message = messages(datagram).next().ok_or("an empty answer")??;
     let header = message.header;
@@ -92,8 +92,8 @@ mod tests {
 
     use super::*;
 
-    /// Linux 6.1 in the guest: `NFT_MSG_NEWGEN` with generation 7, the process id and name of who asks.
-    fn told() -> Vec<u8> {
+    /// Captured from Linux 6.1: `NFT_MSG_NEWGEN` with generation 7, and the process id and name of the client.
+    fn reply() -> Vec<u8> {
         let payload = [
             [0, 0, 0, 7].as_slice(),
             &[8, 0, 1, 0, 0, 0, 0, 7],
@@ -104,27 +104,27 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_read_whatever_stands_beside_it() {
-        assert_eq!(answer(&told()).unwrap(), Some(Generation(7)));
+    fn the_generation_is_read_and_other_attributes_are_ignored() {
+        assert_eq!(answer(&reply()).unwrap(), Some(Generation(7)));
     }
 
     #[test]
-    fn what_is_no_answer_is_not_taken_for_one() {
-        let mut error = told();
+    fn errors_and_other_messages_are_not_taken_for_a_reply() {
+        let mut error = reply();
         error[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
         assert_eq!(answer(&error).unwrap(), None);
-        let mut other = told();
+        let mut other = reply();
         other[4..6].copy_from_slice(&(SUBSYSTEM | MSG_GET_GENERATION).to_ne_bytes());
         assert!(answer(&other).is_err());
-        for length in 0..told().len() {
-            let mut cut = told();
+        for length in 0..reply().len() {
+            let mut cut = reply();
             cut.truncate(length);
             assert!(answer(&cut).is_err(), "{length}");
         }
     }
 
     #[test]
-    fn the_question_is_a_whole_message() {
+    fn the_request_is_a_complete_message() {
         let bytes = request();
         let buffer = NetlinkBuffer::new_checked(&bytes[..]).unwrap();
         assert_eq!(buffer.message_type(), 0x0a10);

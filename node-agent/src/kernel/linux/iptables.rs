@@ -1,7 +1,7 @@
-//! Which of the two variants of iptables a node uses. Rules of both are in force side by side, so
-//! whoever writes to the wrong one is not seen by the others, and nobody sees the order of rules.
+//! Selects the variant of iptables. Rules of both variants are active at the same time, so rules in the wrong variant
+//! are invisible to other programs, and no tool shows the order of all rules.
 //!
-//! The choice follows that of Kubernetes' own wrapper. Nothing here writes.
+//! The selection follows that of the Kubernetes iptables wrapper. Read-only.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,16 +15,15 @@ use portolan_reconcile::rules::CHAIN_PREFIX;
 use super::tool;
 use crate::kernel::KernelError;
 
-/// What kubelet leaves behind in the variant that it uses.
+/// The chains that the kubelet creates in the variant that it uses.
 const HINTS: [&str; 2] = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
 
-/// How often a variant is read before it counts as one that cannot be read: tables that somebody
-/// changes at this moment can make a tool give up.
+/// Number of attempts to read a variant. A tool may fail while another program changes the tables.
 const ATTEMPTS: usize = 3;
-/// Between two of these.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The variant that is asked for.
+/// The configured variant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum IptablesChoice {
     /// The one in use on the node.
@@ -43,7 +42,7 @@ pub enum Variant {
     Nft,
     /// Rules in the kernel's older tables.
     Legacy,
-    /// Whatever `iptables` is, where the tools of neither variant have names of their own.
+    /// The variant of plain `iptables`, if neither variant has tools with names of their own.
     Plain,
 }
 
@@ -52,13 +51,13 @@ impl fmt::Display for Variant {
         f.write_str(match self {
             Self::Nft => "nft",
             Self::Legacy => "legacy",
-            Self::Plain => "the only one there",
+            Self::Plain => "the only one installed",
         })
     }
 }
 
 impl Variant {
-    /// The tool that prints what is loaded.
+    /// The tool that prints the loaded rules.
     pub fn save(self, family: Family) -> String {
         self.program(family, "save")
     }
@@ -79,7 +78,7 @@ impl Variant {
         }
     }
 
-    /// Whether its tools are there for both families.
+    /// Checks that its tools are installed for both families.
     pub(super) fn is_there(self) -> Result<(), KernelError> {
         for family in Family::BOTH {
             tool::run(&self.restore(family), &["--version"], None)?;
@@ -87,7 +86,7 @@ impl Variant {
         Ok(())
     }
 
-    /// The other one.
+    /// The other variant.
     pub(super) fn other(self) -> Option<Self> {
         match self {
             Self::Nft => Some(Self::Legacy),
@@ -97,29 +96,29 @@ impl Variant {
     }
 }
 
-/// The variant to use, and why.
+/// The selected variant, and the reason.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) variant: Variant,
     pub(super) reason: &'static str,
-    /// The other one, if chains of ours are in it: they have to go.
+    /// The other variant, if it contains chains of the agent, which have to be removed.
     pub(super) left: Option<Variant>,
 }
 
-/// Finds the variant to use.
+/// Selects the variant to use.
 ///
 /// # Errors
-/// Which tool is not there, and which package has it; that the tables of neither variant can be read.
+/// If a tool is not installed (with its package), or the tables of neither variant can be read.
 pub(super) fn find(choice: IptablesChoice) -> Result<Found, KernelError> {
     let there = |variant: Variant| variant.is_there().is_ok();
     let (variant, reason) = match choice {
-        IptablesChoice::Nft => (Variant::Nft, "as asked for"),
-        IptablesChoice::Legacy => (Variant::Legacy, "as asked for"),
+        IptablesChoice::Nft => (Variant::Nft, "it is configured"),
+        IptablesChoice::Legacy => (Variant::Legacy, "it is configured"),
         IptablesChoice::Auto => match (there(Variant::Nft), there(Variant::Legacy)) {
             (true, true) => choose(Seen::of(Variant::Nft), Seen::of(Variant::Legacy), default())?,
             (true, false) => (Variant::Nft, "the other one is not installed"),
             (false, true) => (Variant::Legacy, "the other one is not installed"),
-            (false, false) => (Variant::Plain, "no variant has tools of its own name"),
+            (false, false) => (Variant::Plain, "no variant has tools with its name"),
         },
     };
     variant.is_there()?;
@@ -133,25 +132,25 @@ pub(super) fn find(choice: IptablesChoice) -> Result<Found, KernelError> {
     })
 }
 
-/// What is loaded in a variant, both families together.
+/// Summary of the rules in a variant, for both families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
-    /// Chains of ours.
+    /// Number of the agent's chains.
     ours: usize,
-    /// Chains that kubelet left as a hint.
+    /// Number of the kubelet's hint chains.
     hints: usize,
-    /// All rules.
+    /// Number of all rules.
     rules: usize,
-    /// Families that could not be read.
+    /// Number of families that could not be read.
     unread: usize,
 }
 
 impl Seen {
     /// # Errors
-    /// What the tool says, if no family can be read.
+    /// That of the tool, if no family can be read.
     fn of(variant: Variant) -> Result<Self, KernelError> {
         Self::read(|family| {
-            // Without naming a table: that would make the older variant load and create it.
+            // Without a table name, which would make the legacy variant load and create that table.
             let output = patiently(|| tool::run(&variant.save(family), &[], None))?;
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         })
@@ -193,7 +192,7 @@ impl Seen {
     }
 }
 
-/// Tries again what failed.
+/// Retries after a failure.
 fn patiently<T>(mut read: impl FnMut() -> Result<T, KernelError>) -> Result<T, KernelError> {
     for _ in 1..ATTEMPTS {
         if let Ok(done) = read() {
@@ -204,8 +203,8 @@ fn patiently<T>(mut read: impl FnMut() -> Result<T, KernelError>) -> Result<T, K
     read()
 }
 
-/// A variant of which nothing can be read is never chosen, nor by default one of which less can be
-/// read than of the other: its rules may be the ones that are in force.
+/// Selects a variant. One that cannot be read at all is never selected, and the default is not used if more of the
+/// other variant can be read: its rules may be the ones in use.
 fn choose(
     nft: Result<Seen, KernelError>,
     legacy: Result<Seen, KernelError>,
@@ -218,15 +217,15 @@ fn choose(
         (Err(error), Err(_)) => return Err(error),
     };
     let answers = [
-        (nft.ours.cmp(&legacy.ours), "our chains are there already"),
-        (nft.hints.cmp(&legacy.hints), "kubelet uses it"),
+        (nft.ours.cmp(&legacy.ours), "it has the agent's chains"),
+        (nft.hints.cmp(&legacy.hints), "the kubelet uses it"),
         (
             nft.rules.cmp(&legacy.rules),
-            "it holds more of the node's rules",
+            "it has more of the node's rules",
         ),
         (
             legacy.unread.cmp(&nft.unread),
-            "one family of the other one cannot be read",
+            "a family of the other variant cannot be read",
         ),
     ];
     for (nft_against_legacy, reason) in answers {
@@ -239,7 +238,7 @@ fn choose(
     Ok((default, "it is the system's default"))
 }
 
-/// The variant that plain `iptables` is; where there is none, the newer.
+/// The variant of plain `iptables`; without it, nft.
 fn default() -> Variant {
     let plain = Variant::Plain.restore(Family::Ipv4);
     let version = tool::run(&plain, &["--version"], None);
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_fails_is_tried_again() {
+    fn a_failed_read_is_retried() {
         for (failures, calls, works) in [(0, 1, true), (1, 2, true), (2, 3, true), (3, 3, false)] {
             let mut called = 0;
             let read = patiently(|| {
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_empty() {
+    fn an_unreadable_variant_is_not_empty() {
         let rule = "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n";
         let only = |readable: &[Family]| {
             Seen::read(|family| {
@@ -327,7 +326,7 @@ mod tests {
 
     /// S-170.
     #[test]
-    fn our_chains_go_before_hints_and_hints_before_rules() {
+    fn own_chains_count_before_hints_and_hints_before_rules() {
         let ours = seen("*nat\n:PORTOLAN-OUTPUT - [0:0]\n-A PORTOLAN-OUTPUT -j ACCEPT\nCOMMIT\n");
         let hint = seen("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n");
         let canary = seen("*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n");

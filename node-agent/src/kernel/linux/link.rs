@@ -1,4 +1,4 @@
-//! Our device, routes and policy rules, and the node's own addresses and routes, through rtnetlink.
+//! The agent's device, routes and policy rules, and the node's own addresses and routes, through rtnetlink.
 
 mod connection;
 mod messages;
@@ -18,10 +18,9 @@ use rtnetlink::{Error, Handle, IpVersion, LinkDummy, LinkUnspec, RouteMessageBui
 use self::connection::{Connection, Failure};
 use crate::kernel::KernelError;
 
-/// How long all lists together may take; they are long on a node with the routes of the internet.
+/// Timeout for all lists together; they are long on a node with a full internet routing table.
 const LISTS_LIMIT: Duration = Duration::from_secs(60);
-/// How long one operation may take. The kernel answers within the send call, so an answer that is not
-/// there has been lost.
+/// Timeout of one operation. The kernel replies during the send call, so a missing reply was lost.
 const OPERATION_LIMIT: Duration = Duration::from_secs(10);
 
 /// The kernel's links, addresses and routes.
@@ -39,14 +38,14 @@ impl Links {
     /// Opens the socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// What the system says.
+    /// That of the system.
     pub fn open() -> Result<Self, KernelError> {
         let connection = Connection::open();
         let connection = connection.map_err(|error| KernelError::new("open rtnetlink", &error))?;
         Ok(Self { connection })
     }
 
-    /// What the kernel calls our socket in the events that we cause ourselves.
+    /// The netlink port of the socket, which the kernel includes in events that this socket caused.
     pub fn port(&self) -> u32 {
         self.connection.port()
     }
@@ -54,7 +53,7 @@ impl Links {
     /// Reads links, addresses and routes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// That of the kernel.
     pub fn observe(&mut self, device: &str) -> Result<Network, KernelError> {
         let observed = self
             .connection
@@ -62,9 +61,9 @@ impl Links {
         observed.map_err(|error| KernelError::new("read addresses and routes", &error))
     }
 
-    /// Does operations on the device, routes and policy rules in order, and answers each.
+    /// Applies operations on the device, routes and policy rules in order, with a result for each.
     pub fn apply(&mut self, ops: &[&LinkOp]) -> Vec<Result<(), KernelError>> {
-        // Routes name the device by a number, which one look finds for all of them.
+        // Routes contain the index of the device, which is looked up once for all of them.
         let mut index = None;
         let apply = |op: &&LinkOp| {
             let index = &mut index;
@@ -78,7 +77,7 @@ impl Links {
 }
 
 fn explain(op: &LinkOp, failure: &Failure) -> KernelError {
-    let told = match op {
+    let error = match op {
         LinkOp::AddRoute { device, route }
             if failure.errno() == Some(EACCES) && route.family() == Family::Ipv6 =>
         {
@@ -86,17 +85,17 @@ fn explain(op: &LinkOp, failure: &Failure) -> KernelError {
         }
         _ => KernelError::new(op, failure),
     };
-    told.in_doubt_if(failure.is_in_doubt())
+    error.in_doubt_if(failure.is_in_doubt())
 }
 
-/// What the kernel says of an IPv6 route over a device without IPv6.
+/// The error number for an IPv6 route over a device without IPv6.
 const EACCES: i32 = 13;
 
 fn ipv6_is_off(failure: &Failure, device: &str) -> String {
     format!(
         "{failure}; IPv6 is off on this node (net.ipv6.conf.{device}.disable_ipv6 is 1), so it serves \
-         no IPv6 address: set that to 0 there, and net.ipv6.conf.all.disable_ipv6, or give the \
-         cluster's Services IPv4 addresses alone"
+         no IPv6 addresses: set this and net.ipv6.conf.all.disable_ipv6 to 0 on the node, or give the \
+         cluster's Services only IPv4 addresses"
     )
 }
 
@@ -128,7 +127,7 @@ async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
         let family = asked.header.address_family;
         let mut all = handle.route().get(asked).execute();
         while let Some(route) = all.try_next().await? {
-            // A kernel without IPv6 lists the routes of all other families when asked for its.
+            // A kernel without IPv6 lists the routes of all other families instead.
             if routes::is_learnt(&route) || route.header.address_family != family {
                 continue;
             }
@@ -139,7 +138,7 @@ async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
             }
         }
     }
-    // A kernel without IPv6 lists the rules of all other families when asked for its; a set holds each once.
+    // A kernel without IPv6 lists the rules of all other families instead; the set removes duplicates.
     for family in [IpVersion::V4, IpVersion::V6] {
         let mut rules = handle.rule().get(family).execute();
         while let Some(rule) = rules.try_next().await? {
@@ -149,7 +148,7 @@ async fn observe(handle: Handle, device: &str) -> Result<Network, Error> {
     Ok(found)
 }
 
-/// A device that was found by its name.
+/// A device found by name.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     index: u32,
@@ -157,8 +156,7 @@ struct Found {
 }
 
 async fn find(handle: &Handle, device: &str) -> Result<Option<Found>, Error> {
-    // Asking for one name answers with an error when there is none, and the library prints it;
-    // the list is short.
+    // A request for one name fails if there is none, and the library prints that error. The list is short anyway.
     let mut links = handle.link().get().execute();
     let mut found = None;
     while let Some(link) = links.try_next().await? {
@@ -189,14 +187,14 @@ async fn apply(handle: Handle, op: &LinkOp, index: &mut Option<u32>) -> Result<(
             *index = None;
             match find(&handle, device).await? {
                 Some(found) if found.dummy => handle.link().del(found.index).execute().await,
-                // Somebody else's: a dummy device has nothing but what was put on it.
+                // The device of another program: the agent only creates dummy devices.
                 _ => Ok(()),
             }
         }
         LinkOp::AddRoute { device, route } => {
             let index = device_of(&handle, device, index, route).await?;
             let message = routes::message(route, index);
-            // A range may still be routed over a device that we had under another name.
+            // A range may still be routed over a device of the agent with an earlier name.
             handle.route().add(message).replace().execute().await
         }
         LinkOp::DeleteRoute { device, route } => {
@@ -213,7 +211,7 @@ async fn apply(handle: Handle, op: &LinkOp, index: &mut Option<u32>) -> Result<(
     }
 }
 
-/// A dummy device that is up, since IPv6 routes need that, and that makes itself no address.
+/// Creates the dummy device without an automatic address, and sets it up, which IPv6 routes require.
 async fn raise(handle: &Handle, device: &str) -> Result<(), Error> {
     if find(handle, device).await?.is_none() {
         handle
@@ -222,8 +220,8 @@ async fn raise(handle: &Handle, device: &str) -> Result<(), Error> {
             .execute()
             .await?;
         let generation = format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode");
-        // Without IPv6 there is no such file and nothing to keep from happening; elsewhere a
-        // link-local address on the device does no harm.
+        // Without IPv6 the file does not exist and no address is generated. If the write fails for another reason,
+        // the link-local address on the device does no harm.
         drop(std::fs::write(generation, "1"));
     }
     let index = index_of(handle, device).await?;
@@ -237,7 +235,7 @@ async fn index_of(handle: &Handle, device: &str) -> Result<u32, Error> {
     Ok(found.index)
 }
 
-/// The number of the device, which a look finds once; the route that delivers is over `lo`.
+/// The index of the device, looked up once; a [`Route::Deliver`] uses `lo` instead.
 async fn device_of(
     handle: &Handle,
     device: &str,

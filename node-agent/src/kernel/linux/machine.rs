@@ -1,4 +1,4 @@
-//! What kernel settings depend on besides the network, from `/sys` and `/proc`.
+//! Facts about the machine that kernel settings depend on, from `/sys` and `/proc`.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,12 +7,12 @@ use portolan_reconcile::{Ipv6Off, Machine};
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
-/// Of the network namespace of the calling thread, which `/proc/net` need not be.
+/// In the network namespace of the calling thread; `/proc/net` may be that of another one.
 const IPV6_ADDRESSES: &str = "/proc/thread-self/net/if_inet6";
 const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
 const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
-/// Whatever cannot be read stays unknown, and what depends on it is left alone.
+/// Reads the facts. Unreadable ones stay unknown, and settings that depend on them are not changed.
 pub fn read() -> Machine {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
     Machine {
@@ -26,8 +26,8 @@ pub fn read() -> Machine {
     }
 }
 
-/// Why there is no IPv6, by the list of addresses and the setting (S-182). Where neither can be read it is
-/// tried. An interface may have IPv6 though it is off for all: that says what they begin with.
+/// Why there is no IPv6, by the list of addresses and the setting (S-182). If neither can be read, IPv6 is assumed.
+/// An interface may have IPv6 although it is off in `conf/all`, which applies to new interfaces.
 fn ipv6_off(list: &std::io::Result<String>, setting: Option<&str>) -> Option<Ipv6Off> {
     match (list, setting.map(str::trim)) {
         (Err(error), _) if error.kind() == ErrorKind::NotFound => Some(Ipv6Off::NotInKernel),
@@ -42,7 +42,7 @@ fn ipv6_off(list: &std::io::Result<String>, setting: Option<&str>) -> Option<Ipv
     }
 }
 
-/// How many processors a list like `0-3,6` names.
+/// The number of processors in a list like `0-3,6`.
 fn processors(list: &str) -> u32 {
     let count = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -59,7 +59,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The kernel makes the file one that nobody may write in all network namespaces but the first.
+/// Whether the limit can be set. The kernel makes the file read-only in all network namespaces except the initial
+/// one.
 fn limits_conntrack() -> bool {
     const OWNER_WRITES: u32 = 0o200;
     std::fs::metadata(LIMIT).is_ok_and(|file| file.permissions().mode() & OWNER_WRITES != 0)
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ipv6_is_off_where_the_kernel_has_none_or_a_setting_says_so() {
+    fn ipv6_is_off_without_kernel_support_or_by_a_setting() {
         let list = |text: &str| Ok(text.to_owned());
         let failed = |kind: ErrorKind| Err(kind.into());
         let one = "fe800000000000000000000000000001 02 40 20 80     eth0\n";
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_counted_and_versions_read_as_the_kernel_writes_them() {
+    fn processor_lists_and_kernel_versions_are_parsed() {
         for (list, count) in [
             ("0\n", 1),
             ("0-3\n", 4),

@@ -1,5 +1,5 @@
-//! The Linux kernel: the only place that opens its sockets, writes its settings or starts its
-//! tools. Blocking, for one thread.
+//! The Linux kernel: the only module that opens netlink sockets, writes kernel settings or starts tools. Blocking,
+//! for one thread.
 
 mod conntrack;
 mod dump;
@@ -41,19 +41,19 @@ pub use servers::Servers;
 pub use sets::Sets;
 pub use sysctl::{apply as write_sysctl, read as read_sysctl, restore as restore_sysctl};
 
-/// The kernel of the network namespace that the opening thread was in.
+/// The kernel, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct LinuxKernel {
     servers: Servers,
     sets: Sets,
     link: Links,
     rules: Rules,
-    /// Rules that are being read ahead of their turn.
+    /// A read of rules that was begun in advance.
     reading: Option<Reading>,
     conntrack: Conntrack,
 }
 
-/// Everything that a node lacks to be programmed.
+/// Everything that is missing for programming this node.
 #[derive(Debug)]
 pub struct Missing {
     errors: Vec<KernelError>,
@@ -71,11 +71,10 @@ impl fmt::Display for Missing {
 impl std::error::Error for Missing {}
 
 impl LinuxKernel {
-    /// Opens the kernel's sockets in the network namespace of the calling thread, and looks for
-    /// the tools.
+    /// Opens the kernel's sockets in the network namespace of the calling thread, and searches for the tools.
     ///
     /// # Errors
-    /// [`Missing`] names all that is not there at once, with what to do about each.
+    /// [`Missing`] lists everything that is missing, with a remedy for each.
     pub fn open(iptables: IptablesChoice) -> Result<Self, Missing> {
         let servers = Servers::open();
         let sets = Sets::open();
@@ -84,7 +83,7 @@ impl LinuxKernel {
         let conntrack = Conntrack::open();
         match (servers, sets, link, rules, conntrack) {
             (Ok(servers), Ok(sets), Ok(link), Ok(rules), Ok(conntrack)) => {
-                rules.tell();
+                rules.log_variant();
                 Ok(Self {
                     servers,
                     sets,
@@ -109,18 +108,17 @@ impl LinuxKernel {
         }
     }
 
-    /// Keeps what virtual servers have carried whenever they are observed, from now on.
+    /// Enables the traffic counters of virtual servers, which are updated with each [`Kernel::observe`].
     pub fn count_traffic(&mut self) {
         self.servers.count_traffic();
     }
 
-    /// What the kernel calls our socket in the events of links, addresses and routes that we cause
-    /// ourselves.
+    /// The netlink port of the rtnetlink socket, which the kernel includes in events that this socket caused.
     pub fn port(&self) -> u32 {
         self.link.port()
     }
 
-    /// Does operations of one kind.
+    /// Applies operations of one kind.
     fn apply_run(&mut self, kind: OpKind, run: &[Op]) -> Vec<Result<(), KernelError>> {
         match kind {
             OpKind::Sysctl => only(run, Op::sysctl)
@@ -139,7 +137,7 @@ impl LinuxKernel {
     }
 }
 
-/// The operations of one part of the kernel.
+/// Selects the operations of one part of the kernel.
 pub fn only<T>(run: &[Op], part: impl Fn(&Op) -> Option<&T>) -> Vec<&T> {
     run.iter().filter_map(part).collect()
 }
@@ -156,7 +154,7 @@ impl Kernel for LinuxKernel {
     }
 
     fn foresee_observing(&mut self) {
-        // What was foreseen and did not come says nothing of now.
+        // An earlier read that was not used is outdated.
         self.reading.take().into_iter().for_each(Reading::end);
         self.reading = Some(self.rules.begin_reading());
     }
@@ -178,7 +176,7 @@ impl Kernel for LinuxKernel {
         for (family, found) in self.rules.observe(reading) {
             match found {
                 Ok(found) => drop(rules.insert(family, found)),
-                // The other family, and all that stands on no rules, goes on without.
+                // The other family, and everything that does not depend on rules, continues.
                 Err(error) => drop(unread_rules.insert(family, error.reason)),
             }
         }
@@ -216,7 +214,7 @@ impl Kernel for LinuxKernel {
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        // Runs of one kind go to the kernel together: many messages in one send.
+        // Consecutive operations of one kind are sent together: many messages in one send.
         let runs = ops.chunk_by(|left, right| left.kind() == right.kind());
         runs.flat_map(|run| run.first().map(|op| self.apply_run(op.kind(), run)))
             .flatten()

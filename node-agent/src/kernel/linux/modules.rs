@@ -1,12 +1,12 @@
-//! Kernel modules. The kernel loads most by itself when they are asked for; asked for before, what is
-//! missing is known before anything is programmed.
+//! Kernel modules. The kernel loads most of them on demand; loading them in advance shows missing ones before
+//! anything is programmed.
 
 use std::path::Path;
 
 use super::tool;
 use crate::kernel::KernelError;
 
-/// What every node needs, whatever its plan (S-180).
+/// The modules that every node needs, regardless of its plan (S-180).
 pub const MODULES: [&str; 12] = [
     "ip_vs",
     "nf_conntrack",
@@ -22,25 +22,25 @@ pub const MODULES: [&str; 12] = [
     "dummy",
 ];
 
-/// What came of asking for a module.
+/// The result of loading a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
-    /// It was there.
+    /// It was already loaded.
     Before,
-    /// It was loaded, or is a part of this kernel.
+    /// It was loaded now, or is built in.
     Now,
 }
 
 /// Loads a module.
 ///
 /// # Errors
-/// What `modprobe` says: most often, that this kernel does not have it.
+/// That of `modprobe`, usually because this kernel does not have the module.
 pub fn load(name: &str) -> Result<Loaded, KernelError> {
     if is_loaded(name) {
         return Ok(Loaded::Before);
     }
     let action = format!("load module {name}");
-    // Loaded without it, the module makes a device of its own, which nobody asked for.
+    // By default, the module creates a device when it is loaded.
     let parameters: &[&str] = match name {
         "dummy" => &["numdummies=0"],
         _ => &[],
@@ -54,7 +54,7 @@ pub fn load(name: &str) -> Result<Loaded, KernelError> {
     })
 }
 
-/// Whether a module is there; one that is a part of the kernel may not show.
+/// Whether a module is loaded. A built-in module may not be listed.
 pub fn is_loaded(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }

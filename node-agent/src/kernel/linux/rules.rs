@@ -1,5 +1,5 @@
-//! Rules, through the tools that every node has: once to read and once to write, a few times in the
-//! life of the agent. All in one variant of them; what the other has of ours goes (S-170).
+//! Rules, through the iptables tools, which the agent runs only a few times. All rules are in one variant; rules of
+//! the agent in the other variant are removed (S-170).
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -14,9 +14,9 @@ use super::iptables::{self, IptablesChoice, Variant};
 use super::tool::{self, Running};
 use crate::kernel::KernelError;
 
-/// How long the tools wait for the lock of the tables, in seconds. Everything else waits as long.
+/// Timeout of the tools for the iptables lock, in seconds. The whole pass waits during this time.
 const LOCK_SECONDS: &str = "5";
-/// The same once that was in vain. Without a time, or with 0, they would wait for ever.
+/// Timeout after a first one has expired. Without a value, or with 0, the tools would wait forever.
 const LOCK_SECONDS_AGAIN: &str = "1";
 
 /// The tools `iptables-save` and `iptables-restore` of one variant, and their IPv6 twins.
@@ -24,22 +24,21 @@ const LOCK_SECONDS_AGAIN: &str = "1";
 pub struct Rules {
     variant: Variant,
     reason: &'static str,
-    /// The other variant, and the families for which it may have chains of ours.
+    /// The other variant, and the families for which it may contain chains of the agent.
     left: Option<(Variant, BTreeSet<Family>)>,
-    /// Whether somebody held the lock of the tables all the time that we may wait for it. Whatever is
-    /// loaded next hardly waits for it again.
+    /// Whether waiting for the iptables lock timed out. Later loads of this pass use the short timeout.
     locked: bool,
-    /// What was read last, and of which generation that is.
+    /// The last read rules, with their generation.
     known: Option<(Generation, Found)>,
-    /// What is being loaded ahead of its turn.
+    /// Loads that were begun in advance.
     begun: Vec<(RulesOp, Result<Running, KernelError>)>,
 }
 
 impl Rules {
-    /// Finds the variant to use.
+    /// Selects the variant to use.
     ///
     /// # Errors
-    /// Which tool is not there, and which package has it.
+    /// If a tool is not installed, with its package.
     pub fn find(choice: IptablesChoice) -> Result<Self, KernelError> {
         let found = iptables::find(choice)?;
         Ok(Self {
@@ -52,26 +51,26 @@ impl Rules {
         })
     }
 
-    /// Logs which variant is used, and why.
-    pub fn tell(&self) {
+    /// Logs the selected variant and the reason.
+    pub fn log_variant(&self) {
         info!(variant = %self.variant, reason = self.reason, "variant of iptables");
     }
 
-    /// Forgets that the lock was held: the kernel is looked at again. What was foreseen and did not come
-    /// has its end first.
-    fn look(&mut self) {
+    /// Resets the state for a new read of the kernel. Loads that were begun in advance but not used are finished
+    /// first.
+    fn reset(&mut self) {
         self.locked = false;
         for (_, begun) in self.begun.drain(..) {
             drop(begun.and_then(Running::finish));
         }
     }
 
-    /// Begins to read our rules as they are loaded, both families at once: most of the time goes into
-    /// starting the tools. Where nothing was changed since they were read, none is. The kernel is
-    /// looked at again, so a lock that was held is forgotten.
+    /// Begins to read the agent's rules of both families in parallel, because most of the time is for starting the
+    /// tools. If no rule has changed since the last read, no tool is started. This also resets the state of the
+    /// iptables lock.
     pub fn begin_reading(&mut self) -> Reading {
-        self.look();
-        // Of before the tools read: what changes meanwhile has another one.
+        self.reset();
+        // Read before the tools run, so that a later change has another generation.
         let generation = match self.variant {
             Variant::Nft => Generation::now(),
             Variant::Legacy | Variant::Plain => None,
@@ -82,7 +81,7 @@ impl Rules {
             return Reading(Way::Known(found.clone()));
         }
         if generation == Some(Generation::NOTHING) {
-            // Counting began anew where nf_tables was loaded anew.
+            // The generation starts again if nf_tables was reloaded.
             self.known = None;
             return Reading(Way::Known(Family::BOTH.map(|_| ObservedRules::default())));
         }
@@ -90,7 +89,7 @@ impl Rules {
         Reading(Way::Begun(generation, begun))
     }
 
-    /// Our rules of both families as they are loaded, or what the tool says.
+    /// The agent's loaded rules of both families, or the error of the tool.
     pub fn observe(
         &mut self,
         reading: Reading,
@@ -116,29 +115,28 @@ impl Rules {
         read
     }
 
-    /// Begins to load rules whose turn comes soon.
+    /// Begins to load rules in advance.
     pub fn foresee(&mut self, ops: &[&RulesOp]) {
         let begin = |op: &&RulesOp| ((*op).clone(), self.begin(op));
         let begun: Vec<_> = ops.iter().map(begin).collect();
         self.begun.extend(begun);
     }
 
-    /// Loads the rules of operations, of all families at once, and takes them out of the other
-    /// variant. The errors are what the tool says, and what to check.
+    /// Loads the rules of operations, of all families in parallel, and removes them from the other variant. Errors
+    /// contain the message of the tool and what to check.
     pub fn apply(&mut self, ops: &[&RulesOp]) -> Vec<Result<(), KernelError>> {
         let begun: Vec<_> = ops.iter().map(|op| self.begun(op)).collect();
         let finish = |(op, begun): (&&RulesOp, _)| {
             let done = self.finish(op, begun);
             self.locked |= done.as_ref().is_err_and(is_locked);
-            // The older tables are loaded one after the other, the newer ones all at once or not at
-            // all.
+            // Legacy tables are loaded one by one, nft tables atomically.
             let in_doubt = self.variant != Variant::Nft && !self.locked;
             done.map_err(|error| explain(op, self.variant, &error).in_doubt_if(in_doubt))
         };
         ops.iter().zip(begun).map(finish).collect()
     }
 
-    /// What was begun for this operation, or begins now.
+    /// The load that was begun for this operation, or a new one.
     fn begun(&mut self, op: &RulesOp) -> Result<Running, KernelError> {
         match self.begun.iter().position(|(begun, _)| begun == op) {
             Some(place) => self.begun.swap_remove(place).1,
@@ -156,7 +154,7 @@ impl Rules {
         begun: Result<Running, KernelError>,
     ) -> Result<(), KernelError> {
         begun?.finish()?;
-        // A cleanup has nothing to load for a family that stands in the other variant alone.
+        // A cleanup has nothing to load for a family whose rules are only in the other variant.
         if op.rules.is_empty() {
             let mut families = Family::BOTH.into_iter();
             return families.try_for_each(|family| self.leave(family));
@@ -172,7 +170,7 @@ impl Rules {
             let found = saved(*other, family, begin_saving(*other, family))?;
             if let Some(text) = cleanup_text(&found) {
                 begin_loading(*other, family, &text, self.locked)?.finish()?;
-                info!(variant = %other, %family, "took our rules out of the other variant of iptables");
+                info!(variant = %other, %family, "removed the agent's rules from the other variant of iptables");
             }
             families.remove(&family);
         }
@@ -183,25 +181,25 @@ impl Rules {
 /// Rules of both families, in their order.
 type Found = [ObservedRules; 2];
 
-/// The rules of both families, on their way.
+/// A read of the rules of both families in progress.
 #[derive(Debug)]
 pub struct Reading(Way);
 
 #[derive(Debug)]
 enum Way {
-    /// Nobody has changed what was known.
+    /// The rules have not changed since the last read.
     Known(Found),
-    /// Tools that read them, and the generation that they find or one before.
+    /// The running tools, and the generation before they started.
     Begun(Option<Generation>, [Result<Running, KernelError>; 2]),
 }
 
 impl Reading {
-    /// Whether nobody has to read them.
+    /// Whether the rules are known without a read.
     pub fn is_known(&self) -> bool {
         matches!(self.0, Way::Known(_))
     }
 
-    /// Waits for the end of what was begun, whatever it says.
+    /// Waits for the end of the tools and ignores their results.
     pub(super) fn end(self) {
         if let Way::Begun(_, begun) = self.0 {
             for begun in begun {
@@ -236,9 +234,9 @@ fn saved(
     }
 }
 
-/// What the tool remarks about a table of ours that it leaves out, because somebody's rules in it are
-/// not of iptables. It calls that a success, and a table without our chains would be given the jumps
-/// into them once more, time and again.
+/// The tool's comment about a table that it left out because the table contains rules that iptables did not write.
+/// The tool nevertheless succeeds, so the table would appear to lack the agent's chains, and the jumps to them
+/// would be added again and again.
 pub(super) fn left_out(saved: &str) -> Option<&str> {
     let remarks = saved
         .lines()
@@ -267,14 +265,14 @@ fn begin_loading(
     tool::start(&variant.restore(family), &arguments, Some(text))
 }
 
-/// The tools say so in these words, whichever way they were asked to wait.
+/// The tools use this text regardless of the options for waiting.
 fn is_locked(error: &KernelError) -> bool {
     error.reason.contains("xtables lock")
 }
 
-/// The same for both families, which wait for the same lock: it is one cause.
-const LOCKED: &str = "somebody holds the lock of the tables (`lsof /run/xtables.lock` shows who); the \
-                      rules are loaded soon after it is free";
+/// The message is the same for both families, which wait for the same lock, so that it counts as one cause.
+const LOCKED: &str = "another program holds the iptables lock (`lsof /run/xtables.lock` shows it); the \
+                      rules are loaded soon after it is released";
 
 fn explain(action: &dyn Display, variant: Variant, error: &KernelError) -> KernelError {
     if is_locked(error) {
@@ -282,16 +280,16 @@ fn explain(action: &dyn Display, variant: Variant, error: &KernelError) -> Kerne
     }
     let hint = match variant {
         _ if error.reason.contains("incompatible") => {
-            "somebody's rules in this table were written by nft, and iptables cannot read them: \
-             `nft list ruleset` shows them; they belong into a table of their own"
+            "rules in this table were written by nft, and iptables cannot read them: `nft list ruleset` \
+             shows them; move them to a table of their own"
         }
         Variant::Legacy => {
             "does this kernel have these tables (modprobe iptable_nat ip6table_nat xt_set), or should \
-             --iptables name the other variant?"
+             --iptables select the other variant?"
         }
         Variant::Nft | Variant::Plain => {
             "does this kernel have nf_tables and xt_set (modprobe nf_tables nft_compat xt_set), or \
-             should --iptables name the other variant?"
+             should --iptables select the other variant?"
         }
     };
     KernelError::new(action, &format_args!("{error}; {hint}"))
@@ -301,15 +299,15 @@ fn explain(action: &dyn Display, variant: Variant, error: &KernelError) -> Kerne
 mod tests {
     use super::*;
 
-    fn told(words: &str) -> String {
-        let error = KernelError::new("run iptables-nft-restore", words);
+    fn explained(message: &str) -> String {
+        let error = KernelError::new("run iptables-nft-restore", message);
         explain(&"load IPv4 rules", Variant::Nft, &error).to_string()
     }
 
     /// S-170.
     #[test]
-    fn a_tool_that_fails_is_told_with_what_to_check() {
-        for (words, check) in [
+    fn the_error_of_a_tool_contains_what_to_check() {
+        for (message, check) in [
             (
                 "table `filter' is incompatible, use 'nft' tool.",
                 "nft list ruleset",
@@ -319,9 +317,12 @@ mod tests {
                 "modprobe nf_tables",
             ),
         ] {
-            let told = told(words);
-            let begins = format!("load IPv4 rules: run iptables-nft-restore: {words}; ");
-            assert!(told.starts_with(&begins) && told.contains(check), "{told}");
+            let error = explained(message);
+            let begins = format!("load IPv4 rules: run iptables-nft-restore: {message}; ");
+            assert!(
+                error.starts_with(&begins) && error.contains(check),
+                "{error}"
+            );
         }
     }
 
@@ -332,7 +333,7 @@ mod tests {
         for table in TABLES {
             assert!(left_out(&remark(table)).is_some(), "{table}");
         }
-        assert_eq!(left_out(&remark("security")), None, "we have nothing there");
+        assert_eq!(left_out(&remark("security")), None, "an unused table");
         assert_eq!(
             left_out("# Table `filter' is as it was\n*filter\nCOMMIT\n"),
             None
@@ -341,13 +342,13 @@ mod tests {
 
     /// S-169.
     #[test]
-    fn a_lock_that_is_held_is_one_cause_however_long_a_tool_waited() {
+    fn a_held_lock_is_one_cause_regardless_of_the_timeout() {
         let lock = "Another app is currently holding the xtables lock";
-        let waited = told(&format!("{lock}. Stopped waiting after 5s."));
-        let again = told(&format!("{lock}. Stopped waiting after 1s."));
+        let waited = explained(&format!("{lock}. Stopped waiting after 5s."));
+        let again = explained(&format!("{lock}. Stopped waiting after 1s."));
         assert_eq!(waited, again);
         assert!(
-            waited.starts_with("load IPv4 rules: somebody holds the lock"),
+            waited.starts_with("load IPv4 rules: another program holds the iptables lock"),
             "{waited}"
         );
     }

@@ -1,4 +1,4 @@
-//! What goes to the kernel's IPVS and its sets: counted, and shown to whoever wants to see it.
+//! Counts the messages to IPVS and ipset, and passes them to a tap for measurements.
 
 use super::LinuxKernel;
 
@@ -11,30 +11,30 @@ pub enum Part {
     Ipset,
 }
 
-/// One datagram on its way to the kernel.
+/// One datagram to the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Datagram<'a> {
-    /// Where it goes.
+    /// Its destination.
     pub part: Part,
-    /// Its netlink messages, one behind the other.
+    /// Its concatenated netlink messages.
     pub bytes: &'a [u8],
-    /// Whether they are to change something; others only ask.
+    /// Whether they change something; others only read.
     pub writes: bool,
 }
 
-/// What went to both since their sockets were opened.
+/// Counters of the messages to both since their sockets were opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Netlink messages.
+    /// Number of netlink messages.
     pub messages: u64,
-    /// Of these, those that were to change something.
+    /// Number of those that change something.
     pub writes: u64,
-    /// Bytes of all of them.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
 impl LinuxKernel {
-    /// What went to IPVS and to sets so far.
+    /// The counters so far.
     pub fn sent(&self) -> Sent {
         let servers = self.servers.socket.counters();
         let sets = self.sets.socket.counters();
@@ -45,7 +45,7 @@ impl LinuxKernel {
         }
     }
 
-    /// Shows `tap` every datagram before it is sent, from now on.
+    /// Calls `tap` with every later datagram before it is sent.
     pub fn tap(&mut self, tap: impl FnMut(Datagram<'_>) + Clone + Send + 'static) {
         let mut to_servers = tap.clone();
         self.servers.socket.tap(move |outgoing| {

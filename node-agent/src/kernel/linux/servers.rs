@@ -1,4 +1,4 @@
-//! Virtual and real servers through generic netlink, many messages in one send.
+//! Virtual and real servers through generic netlink, with many messages in one send.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::traffic::Traffic;
 #[derive(Debug)]
 pub struct Servers {
     pub(super) socket: Socket,
-    /// What they had carried when they were observed last; `None` where nobody asks.
+    /// The traffic counters of the last read; `None` if counting is off.
     traffic: Option<Vec<(VirtualServerKey, Traffic)>>,
 }
 
@@ -25,7 +25,7 @@ impl Servers {
     /// Opens the socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no IPVS, or this process may not use it.
+    /// If the kernel has no IPVS, or this process may not use it.
     pub fn open() -> Result<Self, KernelError> {
         let socket = Socket::open().map_err(|error| KernelError::new("open IPVS", &error))?;
         Ok(Self {
@@ -34,21 +34,22 @@ impl Servers {
         })
     }
 
-    /// Keeps what they have carried whenever they are observed, from now on.
+    /// Enables the traffic counters, which are updated with each [`Servers::observe`].
     pub(super) fn count_traffic(&mut self) {
         self.traffic = Some(Vec::new());
     }
 
-    /// What they had carried when they were observed last, told once.
+    /// Takes the traffic counters of the last read.
     pub(super) fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
         self.traffic.as_mut().map_or_else(Vec::new, std::mem::take)
     }
 
-    /// All virtual servers with an address; those of firewall marks are never ours. What is as `wanted` has it shares
-    /// that one's memory as soon as it is read: a large node would otherwise hold all its real servers twice meanwhile.
+    /// All virtual servers with an address; those of firewall marks are never the agent's. A virtual server that
+    /// equals the one in `wanted` shares its memory as soon as it is read: otherwise a large node would hold all
+    /// its real servers twice during the read.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn observe(
         &mut self,
         wanted: Option<&Desired>,
@@ -74,10 +75,10 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Timeouts of connections.
+    /// The timeouts of connections.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn timeouts(&mut self) -> Result<Timeouts, KernelError> {
         let held = self.socket.timeouts();
         let held = held.map_err(|error| KernelError::new("read timeouts", &error))?;
@@ -88,10 +89,10 @@ impl Servers {
         })
     }
 
-    /// How many connections the real servers of these have, established and ending (S-113).
+    /// The number of connections of the real servers of these virtual servers, established and closing (S-113).
     ///
     /// # Errors
-    /// What the kernel says, but for a virtual server that is not there any more.
+    /// Those of the kernel, except for a virtual server that does not exist any more.
     pub fn connections(
         &mut self,
         servers: &[VirtualServerKey],
@@ -116,9 +117,9 @@ impl Servers {
         Ok(connections)
     }
 
-    /// Does operations in order, many in one send.
+    /// Applies operations in order, with many in one send.
     pub fn apply(&mut self, ops: &[&IpvsOp]) -> Vec<Result<(), KernelError>> {
-        // Once for each: modules come and go meanwhile.
+        // Checked once per operation, because modules can be loaded and removed in between.
         let lacks = |op: &&IpvsOp| lacks_scheduler(op, Path::new(MODULES));
         let refused: Vec<_> = ops.iter().map(lacks).collect();
         let mut results = Vec::with_capacity(ops.len());
@@ -135,10 +136,10 @@ impl Servers {
         results
     }
 
-    /// Asks the kernel for a scheduler; it loads the module.
+    /// Requests a scheduler from the kernel, which loads its module.
     ///
     /// # Errors
-    /// The kernel has none of this name, or asking could block IPVS.
+    /// If the kernel has no scheduler with this name, or the request could block IPVS.
     pub fn load_scheduler(&mut self, op: &SchedulerOp) -> Result<(), KernelError> {
         let scheduler = &op.scheduler;
         if blocks_when_loaded(scheduler, Path::new(MODULES)) {
@@ -164,7 +165,8 @@ impl Servers {
     }
 }
 
-/// The kernel says "no such file" of a scheduler and of a virtual server alike; the request tells which.
+/// Explains an error. For a missing scheduler and a missing virtual server the kernel returns the same error
+/// number, so the request has to be considered.
 fn explain(op: &IpvsOp, error: &ipvs_rs::Error) -> KernelError {
     match scheduler(op) {
         Some(scheduler) if error.is_unknown_scheduler() => {
@@ -174,11 +176,11 @@ fn explain(op: &IpvsOp, error: &ipvs_rs::Error) -> KernelError {
     }
 }
 
-/// The kernel's modules that are there, with what they show.
+/// The directory of loaded modules.
 const MODULES: &str = "/sys/module";
 
-/// Whether an operation needs a scheduler that was there when it was asked for, and that was removed since. It is
-/// not sent then: IPVS would load the module itself.
+/// Whether an operation needs a scheduler whose module was removed after it was requested. Such an operation is not
+/// sent, because IPVS would load the module itself.
 fn lacks_scheduler(op: &IpvsOp, modules: &Path) -> bool {
     scheduler(op).is_some_and(|name| blocks_when_loaded(name, modules))
 }
@@ -193,16 +195,16 @@ fn scheduler(op: &IpvsOp) -> Option<&str> {
 }
 
 fn refuse(op: &IpvsOp) -> Result<(), KernelError> {
-    let words = not_loaded(scheduler(op).unwrap_or_default());
-    // What is known of its modules is not true any more.
-    Err(KernelError::new(op, &words).in_doubt_if(true))
+    let reason = not_loaded(scheduler(op).unwrap_or_default());
+    // The shadow's list of loaded schedulers is outdated.
+    Err(KernelError::new(op, &reason).in_doubt_if(true))
 }
 
-/// Whether asking for a scheduler may stop all of IPVS for ever.
+/// Whether requesting a scheduler may deadlock IPVS.
 ///
-/// IPVS loads the module of one that it does not know while it holds its lock. These two modules
-/// then wait for network namespaces that are being removed, whose removal waits for that lock: seen
-/// on Linux 6.1. Where IPVS itself is no module, nothing can be told from the modules.
+/// IPVS loads the module of an unknown scheduler while it holds its lock. The two modules below then wait for
+/// network namespaces that are being removed, whose removal waits for the same lock (observed on Linux 6.1). If
+/// IPVS itself is built in, `/sys/module` does not show whether a scheduler is available, so the request is made.
 fn blocks_when_loaded(scheduler: &str, modules: &Path) -> bool {
     ["lblc", "lblcr"].contains(&scheduler)
         && modules.join("ip_vs/initstate").exists()
@@ -211,19 +213,19 @@ fn blocks_when_loaded(scheduler: &str, modules: &Path) -> bool {
 
 fn not_loaded(scheduler: &str) -> String {
     format!(
-        "its module has to be loaded before it is asked for (modprobe ip_vs_{scheduler} on this node): \
-         loaded by IPVS itself it can stop all of IPVS; or name another scheduler in \
-         spec.settings.scheduler of the ProxyConfig or, where a Service asks for it, in its \
-         annotation proxy.portolan.dev/scheduler"
+        "its module has to be loaded in advance (modprobe ip_vs_{scheduler} on this node), because \
+         loading it through IPVS can deadlock IPVS; or set another scheduler in \
+         spec.settings.scheduler of the ProxyConfig or, if a Service requests it, in its annotation \
+         proxy.portolan.dev/scheduler"
     )
 }
 
 fn no_scheduler(scheduler: &str) -> String {
     format!(
         "the kernel has no scheduler {scheduler:?}: load its module (modprobe ip_vs_{scheduler}), or \
-         name another in spec.settings.scheduler of the ProxyConfig or, where a Service asks for it, \
-         in its annotation proxy.portolan.dev/scheduler; until then virtual servers keep the one \
-         that they have, and new ones are not made"
+         set another one in spec.settings.scheduler of the ProxyConfig or, if a Service requests it, \
+         in its annotation proxy.portolan.dev/scheduler; until then existing virtual servers keep \
+         their scheduler, and new ones are not created"
     )
 }
 
@@ -250,7 +252,7 @@ fn known_key(key: &ServiceKey) -> Option<VirtualServerKey> {
 }
 
 fn virtual_server(service: &Service, destinations: &[Destination]) -> VirtualServer {
-    // The kernel sets a flag of its own on every virtual server it holds.
+    // The kernel sets this flag on every virtual server.
     let flags = service.flags.without(Flags::HASHED);
     let persistent = flags.contains(Flags::PERSISTENT);
     VirtualServer {
@@ -272,8 +274,8 @@ fn virtual_server(service: &Service, destinations: &[Destination]) -> VirtualSer
     }
 }
 
-/// The weight; for a real server that does not forward by masquerading, one that no plan has, so that
-/// it is put right (S-107).
+/// The weight. For a real server with another forwarding method than masquerading it is a value that no plan
+/// contains, so that the real server is repaired (S-107).
 fn weight(destination: &Destination) -> u32 {
     match destination.forwarding {
         Forwarding::Masquerade => destination.weight,
@@ -338,9 +340,9 @@ fn request(op: &IpvsOp) -> Request {
 mod tests {
     use super::*;
 
-    /// Somebody may remove a module after it was asked for.
+    /// A module may be removed after it was requested.
     #[test]
-    fn a_virtual_server_is_never_given_a_scheduler_that_ipvs_would_have_to_load_and_hang() {
+    fn a_virtual_server_never_gets_a_scheduler_whose_loading_could_block_ipvs() {
         let modules = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::create_dir(modules.path().join(name)).unwrap();
         let of = |scheduler: &str| {
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_whose_module_could_block_ipvs_is_asked_for_only_once_it_is_loaded() {
+    fn a_scheduler_whose_module_could_block_ipvs_is_requested_only_if_loaded() {
         let modules = tempfile::tempdir().unwrap();
         let make = |name: &str| std::fs::create_dir(modules.path().join(name)).unwrap();
         let blocks = |scheduler| blocks_when_loaded(scheduler, modules.path());

@@ -18,16 +18,16 @@ impl Sets {
     /// Opens the socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// The kernel has no sets, or this process may not use them.
+    /// If the kernel has no ipset, or this process may not use it.
     pub fn open() -> Result<Self, KernelError> {
         let socket = Socket::open().map_err(|error| KernelError::new("open ipset", &error))?;
         Ok(Self { socket })
     }
 
-    /// Our sets with their entries.
+    /// The agent's sets with their entries.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn observe(&mut self) -> Result<BTreeMap<SetId, ObservedSet>, KernelError> {
         let failed = |error| KernelError::new("read sets", &error);
         let names = self.socket.names().map_err(failed)?;
@@ -40,26 +40,26 @@ impl Sets {
         Ok(sets)
     }
 
-    /// The names of all sets, those of others, too.
+    /// The names of all sets, including those of other programs.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn names(&mut self) -> Result<Vec<String>, KernelError> {
         let names = self.socket.names();
         names.map_err(|error| KernelError::new("read sets", &error))
     }
 
-    /// Those of [`LEFTOVER_SETS`] that are there.
+    /// The existing sets of [`LEFTOVER_SETS`].
     ///
     /// # Errors
-    /// What the kernel says.
+    /// Those of the kernel.
     pub fn leftovers(&mut self) -> Result<BTreeSet<&'static str>, KernelError> {
         let names = self.names()?;
         let there = |name: &&str| names.iter().any(|other| other == name);
         Ok(LEFTOVER_SETS.into_iter().filter(there).collect())
     }
 
-    /// Does operations in order, many entries in one message.
+    /// Applies operations in order, with many entries in one message.
     pub fn apply(&mut self, ops: &[&SetOp]) -> Vec<Result<(), KernelError>> {
         let runs = ops.chunk_by(|left, right| same_message(left, right));
         runs.flat_map(|run| self.apply_run(run)).collect()
@@ -123,7 +123,7 @@ impl Sets {
         most: u32,
         entries: &[SetEntry],
     ) -> Result<(), ipset_rs::Error> {
-        // A spare left by a crash is in nobody's use.
+        // A spare set left by a crash is unused.
         match self.socket.destroy(SPARE_SET) {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}
@@ -136,15 +136,15 @@ impl Sets {
         match swapped {
             Err(error) if error.is_mismatch() => {
                 destroyed?;
-                self.make_anew(set, most, &entries)
+                self.recreate(set, most, &entries)
             }
             swapped => swapped.and(destroyed),
         }
     }
 
-    /// The kernel swaps only sets of one type. One of another type, which somebody made, can go where
-    /// no rule uses it.
-    fn make_anew(
+    /// Recreates a set that another program created with another type: the kernel swaps only sets of the same type.
+    /// This works only if no rule uses the set.
+    fn recreate(
         &mut self,
         set: SetId,
         most: u32,
@@ -167,7 +167,7 @@ fn failed(op: &SetOp, error: &ipset_rs::Error) -> KernelError {
     }
 }
 
-/// The module of a type is called as the type is.
+/// The message for a missing type. The module is named after the type.
 fn no_type(kind: SetKind) -> String {
     let kind = kind.as_str();
     let module = kind.replace(':', "_").replace(',', "");
@@ -180,9 +180,9 @@ fn no_type(kind: SetKind) -> String {
 fn in_use(set: SetId) -> String {
     let kind = set.role.kind().as_str();
     format!(
-        "somebody made a set of this name that is no {kind} of {}, and rules use it: see who does with \
-         `iptables-save | grep {set}` and `ip6tables-save | grep {set}`, and remove these rules; the \
-         set is then made as it has to be",
+        "another program created a set with this name that is not a {kind} of {}, and rules use it: find \
+         them with `iptables-save | grep {set}` and `ip6tables-save | grep {set}`, and remove them; the \
+         agent then recreates the set",
         set.family
     )
 }
@@ -198,13 +198,13 @@ fn same_message(left: &SetOp, right: &SetOp) -> bool {
 }
 
 fn observed(id: SetId, set: &Set) -> ObservedSet {
-    // A bitmap does not say how much it holds: every port.
+    // The kernel does not report a maximum for bitmaps: they can hold every port.
     let bitmap = set.header.set_type() == Some(SetType::BitmapPort);
     let kind = id.role.kind();
     let is_like = set.header.set_type() == Some(set_type(kind))
         && (bitmap || set.header.family == Some(family(id.family)));
     ObservedSet {
-        // Of the others none is ours, whatever it is.
+        // A set of another type or family is not one of the agent's.
         kind: is_like.then_some(kind),
         max_elements: if bitmap {
             SetKind::PORTS
@@ -287,7 +287,7 @@ fn kernel_entry(entry: &SetEntry) -> Entry {
     }
 }
 
-/// An entry of a kind that our sets can hold.
+/// Converts an entry; `None` for kinds that the agent's sets do not use.
 fn known_entry(entry: &Entry) -> Option<SetEntry> {
     Some(match *entry {
         Entry::IpPort {
@@ -336,12 +336,12 @@ mod tests {
 
     /// S-180.
     #[test]
-    fn a_type_that_is_missing_is_told_with_a_module_that_every_node_needs() {
+    fn the_message_for_a_missing_type_names_a_required_module() {
         for role in SetRole::ALL {
-            let told = no_type(role.kind());
-            let (_, rest) = told.split_once("(modprobe ").unwrap();
+            let message = no_type(role.kind());
+            let (_, rest) = message.split_once("(modprobe ").unwrap();
             let (module, _) = rest.split_once(')').unwrap();
-            assert!(MODULES.contains(&module), "{told}");
+            assert!(MODULES.contains(&module), "{message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Kernel settings: files below `/proc/sys`, of the network namespace this process is in.
+//! Kernel settings: files below `/proc/sys`, in the network namespace of this process.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use portolan_reconcile::{SysctlOp, sysctl_is_enough};
 
 use crate::kernel::KernelError;
 
-/// Names have dots between their parts, or slashes where a part holds dots itself.
+/// The file of a setting. Its parts are separated by dots, or by slashes if a part contains dots.
 fn path(name: &str) -> PathBuf {
     let separator = if name.contains('/') { '/' } else { '.' };
     let mut path = PathBuf::from("/proc/sys");
@@ -16,16 +16,16 @@ fn path(name: &str) -> PathBuf {
     path
 }
 
-/// The setting and its value; `None` when the kernel has no such setting, or does not show it.
+/// The setting and its value; `None` if the kernel has no such setting, or it is not readable.
 pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
     let value = std::fs::read_to_string(path(name)).ok()?;
     Some((name.clone(), value.trim().into()))
 }
 
-/// Writes a setting, and reads back whether the kernel took it as it is.
+/// Writes a setting, and reads it back to check that the kernel accepted the value.
 ///
 /// # Errors
-/// What the system says, and what to check.
+/// That of the system, with what to check.
 pub fn apply(op: &SysctlOp) -> Result<(), KernelError> {
     let SysctlOp { name, value } = op;
     let written = std::fs::write(path(name), value.as_bytes());
@@ -42,21 +42,21 @@ pub fn apply(op: &SysctlOp) -> Result<(), KernelError> {
     })?;
     match read(name) {
         Some((_, found)) if !sysctl_is_enough(name, &found, value) => {
-            let made = format!("the kernel made {found} of it; is the value in its range?");
-            Err(KernelError::new(op, &made))
+            let reason = format!("the kernel set it to {found}; is the value in the valid range?");
+            Err(KernelError::new(op, &reason))
         }
         _ => Ok(()),
     }
 }
 
-/// Gives a setting a value that it had before.
+/// Restores the previous value of a setting.
 ///
 /// # Errors
-/// What the system says.
+/// That of the system.
 pub fn restore(name: &str, value: &str) -> Result<(), KernelError> {
-    // A list that was empty is written as an empty line.
+    // An empty list has to be written as an empty line.
     std::fs::write(path(name), format!("{value}\n")).map_err(|error| {
-        let action = format!("set {name} to {value:?} again");
+        let action = format!("restore {name} to {value:?}");
         KernelError::new(
             &action,
             &format_args!("{error}; is /proc/sys writable for this process?"),
@@ -64,11 +64,11 @@ pub fn restore(name: &str, value: &str) -> Result<(), KernelError> {
     })
 }
 
-/// What to do about a setting that is not there.
+/// The remedy for a setting that does not exist.
 fn missing(name: &str) -> &'static str {
     if name.starts_with("net.bridge.") {
-        "load the module br_netfilter on this node: without it, pods on one bridge get no answer \
-         from each other through a Service"
+        "load the module br_netfilter on this node: without it, pods on the same bridge cannot reach \
+         each other through a Service"
     } else if name.starts_with("net.ipv4.vs.") {
         "load the module ip_vs on this node"
     } else {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_interfaces_may_hold_dots() {
+    fn names_of_interfaces_may_contain_dots() {
         let vlan = "net/ipv4/conf/eth0.100/rp_filter";
         let file = "/proc/sys/net/ipv4/conf/eth0.100/rp_filter";
         assert_eq!(path(vlan), PathBuf::from(file));
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_is_not_there_names_what_to_do() {
-        let told = |name: &str| {
+    fn the_error_for_a_missing_setting_has_a_remedy() {
+        let message = |name: &str| {
             let (name, value) = (name.into(), "1".into());
             apply(&SysctlOp { name, value }).unwrap_err().to_string()
         };
-        let bridge = told("net.bridge.no-such-setting");
-        assert!(bridge.contains("br_netfilter") && bridge.contains("pods on one bridge"));
-        let ipvs = told("net.ipv4.vs.no-such-setting");
+        let bridge = message("net.bridge.no-such-setting");
+        assert!(bridge.contains("br_netfilter") && bridge.contains("pods on the same bridge"));
+        let ipvs = message("net.ipv4.vs.no-such-setting");
         assert!(
             ipvs.ends_with("load the module ip_vs on this node"),
             "{ipvs}"

@@ -1,5 +1,5 @@
-//! The only file of the agent that starts programs: the tools of iptables, a few times in its life,
-//! `modprobe` before it, and `nft` for whoever asks what is wrong.
+//! The only file of the agent that starts programs: the iptables tools, a few times, `modprobe` in `init`, and
+//! `nft` in `doctor`.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -7,9 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::kernel::KernelError;
 
-/// A tool at work. Whoever starts one has to let it finish.
+/// A running tool. The caller has to wait for its end.
 #[derive(Debug)]
-#[must_use = "a tool that nobody waits for stays in the list of processes"]
+#[must_use = "without a wait, the tool becomes a zombie process"]
 pub(super) struct Running {
     program: String,
     child: Child,
@@ -18,7 +18,7 @@ pub(super) struct Running {
 /// Runs a tool to its end, with text on its standard input.
 ///
 /// # Errors
-/// What it says, or that it is not there and which package has it.
+/// The message of the tool, or that it is not installed, with its package.
 pub(super) fn run(
     program: &str,
     arguments: &[&str],
@@ -27,10 +27,10 @@ pub(super) fn run(
     start(program, arguments, input)?.finish()
 }
 
-/// Starts a tool and gives it a text on its standard input.
+/// Starts a tool, with text on its standard input.
 ///
 /// # Errors
-/// It is not there, and which package has it.
+/// If the tool is not installed, with its package.
 pub(super) fn start(
     program: &str,
     arguments: &[&str],
@@ -52,8 +52,8 @@ pub(super) fn start(
                 &format_args!("{error}; install the package {}", package(program)),
             )
         })?;
-    // The text is far smaller than what the tool reads before it writes anything, so writing all
-    // of it first cannot block both sides. A tool that ends early is judged by its exit status.
+    // The tools read all input before they write much, so writing everything first cannot deadlock. For a tool that
+    // ends early, the exit status counts.
     let written = match (input, child.stdin.take()) {
         (Some(text), Some(mut stdin)) => stdin.write_all(text.as_bytes()),
         _ => Ok(()),
@@ -64,7 +64,7 @@ pub(super) fn start(
     };
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            // What it makes of half a text is not asked.
+            // The result for a partial text is of no interest.
             drop(running.finish());
             Err(failed(program, &error))
         }
@@ -76,7 +76,7 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Errors
-    /// What it says.
+    /// The exit status and message of the tool.
     pub(super) fn finish(self) -> Result<Output, KernelError> {
         let Self { program, child } = self;
         let output = child
@@ -90,7 +90,7 @@ impl Running {
     }
 }
 
-/// Debian's name of the package that has a tool.
+/// The Debian package of a tool.
 fn package(program: &str) -> &'static str {
     match program {
         "modprobe" => "kmod",
@@ -103,7 +103,7 @@ fn failed(program: &str, reason: &dyn Display) -> KernelError {
     KernelError::new(&format_args!("run {program}"), &format_args!("{reason}"))
 }
 
-/// What a tool said, without remarks, and without what it says every second while it waits.
+/// The error output of a tool, without comments and without the lines that it prints every second while waiting.
 fn words(said: &str) -> String {
     let waits = |line: &str| line.contains("xtables lock; still");
     let lines: Vec<_> = said
@@ -111,11 +111,11 @@ fn words(said: &str) -> String {
         .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
         .collect();
     let last = lines.last().copied().unwrap_or_default();
-    let mut told: Vec<_> = lines.into_iter().filter(|line| !waits(line)).collect();
-    if told.is_empty() {
-        told.push(last);
+    let mut kept: Vec<_> = lines.into_iter().filter(|line| !waits(line)).collect();
+    if kept.is_empty() {
+        kept.push(last);
     }
-    told.join("; ")
+    kept.join("; ")
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tool_says_while_it_waits_is_told_once() {
+    fn repeated_lines_of_a_waiting_tool_are_reported_once() {
         let waits = "Another app is currently holding the xtables lock; still 1s 0us time ahead to have \
                      a chance to grab the lock...";
         let said = format!("{waits}\n{waits}\n");

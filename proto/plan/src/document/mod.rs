@@ -1,5 +1,5 @@
-//! A plan as people and other tools read it: resolved for its node, every key always present,
-//! arrays sorted, unknown keys refused.
+//! A plan as a document for people and other tools: resolved for its node, with every key present, sorted arrays, and
+//! unknown keys rejected.
 
 mod read;
 mod write;
@@ -13,14 +13,14 @@ use thiserror::Error;
 
 use crate::{FrontendKind, Outsiders, Policy, Protocol, ServiceId, Settings, WhenEmpty};
 
-/// The version of the document's shape that is written here.
+/// The version of the document format.
 const VERSION: u32 = 1;
 
 /// One node's plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PlanDocument {
-    /// The version of this shape, 1.
+    /// The version of the document format, 1.
     pub version: u32,
     /// The node's name.
     pub node: Arc<str>,
@@ -30,13 +30,13 @@ pub struct PlanDocument {
     pub hash: String,
     /// The node's addresses in the Node object's order.
     pub node_addresses: Vec<IpAddr>,
-    /// The ranges of its pods.
+    /// The ranges of its pods' addresses.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNet>,
     /// The ranges of cluster IPs.
     #[serde(rename = "serviceCIDRs")]
     pub service_cidrs: Vec<IpNet>,
-    /// Whether balancers should send traffic here.
+    /// Whether load balancers should send traffic to the node.
     pub eligible: bool,
     /// The settings in force.
     pub settings: Settings,
@@ -46,7 +46,7 @@ pub struct PlanDocument {
     pub local_endpoints: Vec<LocalEndpointDocument>,
     /// Health check ports of Services.
     pub health_checks: Vec<HealthCheckDocument>,
-    /// What was ignored or looks wrong in the objects the plan was made from.
+    /// Warnings about the objects from which the plan was made.
     pub warnings: Vec<WarningDocument>,
 }
 
@@ -58,7 +58,7 @@ pub struct ServiceDocument {
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// Programmed first at start.
+    /// Whether it is programmed first at start.
     pub boot_critical: bool,
     /// Its own drain deadline in seconds.
     pub drain_seconds: Option<u32>,
@@ -74,17 +74,17 @@ pub struct PortDocument {
     pub name: Arc<str>,
     /// Its protocol.
     pub protocol: Protocol,
-    /// Where it answers.
+    /// The addresses and ports at which clients reach it.
     pub frontends: Vec<FrontendDocument>,
-    /// What serves the cluster IPs.
+    /// The list that serves the cluster IPs.
     pub internal: ListDocument,
-    /// What serves other frontends.
+    /// The list that serves all other frontends.
     pub external: Option<ListDocument>,
-    /// Client affinity in seconds.
+    /// Client affinity in seconds; null for none.
     pub affinity_seconds: Option<u32>,
-    /// The scheduler on this node.
+    /// The IPVS scheduler on this node.
     pub scheduler: Arc<str>,
-    /// Who may connect to load-balancer addresses; empty means everybody.
+    /// The source ranges that may connect to load-balancer addresses; empty allows all.
     pub source_ranges: Vec<IpNet>,
 }
 
@@ -92,7 +92,7 @@ pub struct PortDocument {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct FrontendDocument {
-    /// What kind of address it is.
+    /// The kind of the address.
     pub kind: FrontendKind,
     /// The address; null for a node port.
     pub address: Option<IpAddr>,
@@ -100,19 +100,19 @@ pub struct FrontendDocument {
     pub port: u16,
 }
 
-/// Backends of both families, and the rules around them.
+/// Backends of both families, and the policies that apply to them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListDocument {
     /// The traffic policy.
     pub policy: Policy,
-    /// Whose list it is: `cluster`, `zone/Z` or `node/N`.
+    /// The scope of the list: `cluster`, `zone/Z` or `node/N`.
     pub scope: String,
     /// The backends.
     pub endpoints: Vec<EndpointDocument>,
-    /// What clients meet when there are none.
+    /// What happens to connections if there are none.
     pub when_empty: WhenEmpty,
-    /// What happens to outsiders.
+    /// What happens to connections of outsiders.
     pub outsiders: Outsiders,
 }
 
@@ -150,11 +150,11 @@ pub struct HealthCheckDocument {
     pub name: Arc<str>,
     /// The port.
     pub port: u16,
-    /// Distinct ready local addresses.
+    /// The number of distinct addresses of ready local endpoints.
     pub local_endpoints: FamilyCounts,
 }
 
-/// A count for each family.
+/// A count per family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FamilyCounts {
@@ -166,34 +166,34 @@ pub struct FamilyCounts {
     pub ipv6: u32,
 }
 
-/// Something that was ignored or looks wrong.
+/// A warning about an object that was ignored or looks wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WarningDocument {
     /// The object, like `Service shop/cart`.
     pub object: String,
-    /// A word for tools.
+    /// The reason as one word, for tools.
     pub reason: String,
-    /// A sentence for people.
+    /// The message, for people.
     pub message: String,
 }
 
-/// A document that is no plan.
+/// The document is not a valid plan.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DocumentError {
-    /// A shape that this program does not know.
-    #[error("version: {found} is not known here; this program reads version {VERSION}")]
+    /// The format version is not supported by this program.
+    #[error("version: {found} is not supported; this program reads version {VERSION}")]
     Version {
-        /// What the document says.
+        /// The value in the document.
         found: u32,
     },
     /// The hash is not 32 hexadecimal digits.
     #[error("hash: {text:?} is not 32 hexadecimal digits")]
     Hash {
-        /// What the document says.
+        /// The value in the document.
         text: String,
     },
-    /// A scope that does not exist, or is not one of this node's.
+    /// The scope does not exist, or is not one of this node's.
     #[error(
         "services: {service}: port {port:?}: scope: {text:?} is neither cluster, nor this node's zone/Z or node/N"
     )]
@@ -202,12 +202,12 @@ pub enum DocumentError {
         service: ServiceId,
         /// The port's name.
         port: Arc<str>,
-        /// What the document says.
+        /// The value in the document.
         text: String,
     },
-    /// Two lists of one port and scope that differ.
+    /// Two lists of the same port and scope differ.
     #[error(
-        "services: {service}: port {port:?}: two lists of scope {scope} hold other endpoints; one list serves both"
+        "services: {service}: port {port:?}: two lists of scope {scope} have different endpoints; write the same endpoints in both"
     )]
     TwoLists {
         /// The Service.
@@ -217,10 +217,10 @@ pub enum DocumentError {
         /// The scope of both.
         scope: String,
     },
-    /// Port 0 in a place where a real port belongs.
-    #[error("{place}: port 0 is no port; write 1 to 65535")]
+    /// A port is 0.
+    #[error("{place}: port 0 is not a valid port; write 1 to 65535")]
     PortZero {
-        /// Where in the document.
+        /// The path in the document.
         place: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Documents to plans.
+//! Converts documents to plans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::{
 };
 
 impl PlanDocument {
-    /// The plan this document tells. Its entries have no hash of their own; the plan's hash is
-    /// for the reader to compare.
+    /// The plan that this document describes. Its entries have no hashes of their own; the caller compares the hash
+    /// of the plan.
     ///
     /// # Errors
-    /// [`DocumentError`] names the field that makes no sense.
+    /// [`DocumentError`] names the invalid field.
     pub fn into_plan(self) -> Result<NodePlan, DocumentError> {
         if self.version != VERSION {
             return Err(DocumentError::Version {
@@ -40,8 +40,8 @@ impl PlanDocument {
         for document in self.services {
             read_service(document, &node, &mut entries)?;
         }
-        // The document does not say whose endpoint a local one is, and the kernel does not ask:
-        // all of them stand under a Service without a name.
+        // The document does not say to which Service a local endpoint belongs, and the kernel does not need it. All
+        // of them are put under a Service without a name.
         let endpoints = self
             .local_endpoints
             .into_iter()
@@ -139,8 +139,8 @@ fn read_list(
     entries: &mut BTreeMap<EntryKey, Entry>,
 ) -> Result<ListUse, DocumentError> {
     let port = &served.name;
-    // One of the node alone serves policy Local, unless it keeps outsiders out: then it is what
-    // hints make of the cluster's list.
+    // Under policy Local, a list of scope `node/N` holds the node's own endpoints. If it drops outsiders, or under
+    // policy Cluster, it is the list that topology hints select.
     let own = match (list.policy, list.outsiders) {
         (Policy::Local, Outsiders::Allow) => ScopeKind::Local,
         _ => ScopeKind::Node,

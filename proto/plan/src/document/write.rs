@@ -1,4 +1,4 @@
-//! Plans to documents.
+//! Converts plans to documents.
 
 use crate::document::{
     EndpointDocument, FamilyCounts, FrontendDocument, HealthCheckDocument, ListDocument,
@@ -7,7 +7,7 @@ use crate::document::{
 use crate::{Family, Head, HeadPort, ListUse, Local, LocalHealth, NodeEntry, NodePlan, ServiceId};
 
 impl PlanDocument {
-    /// The plan in words; `None` while the plan does not say which node it is for.
+    /// The document of a plan; `None` if the plan has no node entry.
     pub fn from_plan(plan: &NodePlan, mut warnings: Vec<WarningDocument>) -> Option<Self> {
         let node = plan.node()?;
         warnings.sort();
@@ -62,8 +62,8 @@ fn service(plan: &NodePlan, node: &NodeEntry, id: &ServiceId, head: &Head) -> Se
     }
 }
 
-/// A list of a document holds both families, so a port whose families use lists of other scopes, or
-/// treat outsiders otherwise, is written as two: one for each family.
+/// A list of a document holds both families. If the families of a port use lists of different scopes, or treat
+/// outsiders differently, the port is written as two ports, one per family.
 fn by_family(port: &HeadPort) -> Vec<HeadPort> {
     let alike = |list: &ListUse| list.ipv4 == list.ipv6;
     let both = Family::BOTH.iter().all(|family| port.has_family(*family));

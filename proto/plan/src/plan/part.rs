@@ -1,5 +1,5 @@
-//! The part of a plan that a small change concerns, so that following it costs what changed and not
-//! what there is.
+//! Extracts the part of a plan that a small change affects, so that the cost depends on the change and not on the
+//! size of the plan.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::key::ListKey;
 use crate::{EntryKey, Family, Scope, ServiceId};
 
 impl NodePlan {
-    /// The node's own entry and all entries of these Services. The hashes are those of the part.
+    /// The node entry and all entries of these Services. The hashes cover only this part.
     pub fn part<'a>(&self, services: impl IntoIterator<Item = &'a ServiceId>) -> Self {
         let mut part = Self::default();
         part.copy(self, &EntryKey::Node);
@@ -20,8 +20,8 @@ impl NodePlan {
         part
     }
 
-    /// Takes over what another plan has of the node and of these Services, for which nothing is
-    /// here yet.
+    /// Copies the node entry and the entries of these Services from another plan. This plan must not contain entries
+    /// of these Services yet.
     pub fn add_part<'a>(&mut self, from: &Self, services: impl IntoIterator<Item = &'a ServiceId>) {
         self.copy(from, &EntryKey::Node);
         for service in services {
@@ -54,8 +54,8 @@ impl NodePlan {
 }
 
 impl StagedChanges {
-    /// The Services of which entries are touched; `None` when that may be all: a whole plan, or the
-    /// node's own entry, on which everything depends.
+    /// The Services whose entries change. `None` if the change may affect all Services: a snapshot or bucket
+    /// replacement, or a change of the node entry, on which everything depends.
     pub fn services(&self) -> Option<BTreeSet<ServiceId>> {
         if self.replaces != Replaces::Nothing || self.changes.contains_key(&EntryKey::Node) {
             return None;

@@ -1,4 +1,4 @@
-//! What the guard of endpoints is told of the cluster, and what it changes in it.
+//! Connects the guard against mass loss of endpoints to the model.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::super::{EndpointSlice, Loss, Moment, SliceId};
 use super::{ClusterModel, Touched};
 
 impl ClusterModel {
-    /// Before anything else knows of the change.
+    /// Passes a change of a slice to the guard, before other state is updated.
     pub(super) fn watch_over(&mut self, changed: &Changed<EndpointSlice>) {
         let Some(mut guard) = self.guard.take() else {
             return;
@@ -32,19 +32,19 @@ impl ClusterModel {
         self.guard = Some(guard);
     }
 
-    /// From now on endpoints are watched over.
+    /// Enables the guard.
     pub(crate) fn watch_endpoints(&mut self) {
         self.guard.get_or_insert_default();
     }
 
-    /// It is so late while what comes next is taken in.
+    /// Sets the time for the following events.
     pub(crate) fn look_at_clock(&mut self, now: Moment) {
         if let Some(guard) = &mut self.guard {
             guard.look_at_clock(now);
         }
     }
 
-    /// Decides about endpoints that vanished, once everything that came together was taken in.
+    /// Evaluates vanished endpoints, after all events of a batch were applied.
     pub(crate) fn settle(&mut self) -> Touched {
         let mut touched = Touched::default();
         let Some(mut guard) = self.guard.take() else {
@@ -62,17 +62,17 @@ impl ClusterModel {
         touched
     }
 
-    /// The endpoints that vanished in mass, while that is reported or held.
+    /// The mass loss of endpoints that is reported or held, if any.
     pub fn loss(&self) -> Option<Loss> {
         self.guard.as_ref().and_then(Guard::loss)
     }
 
-    /// Whether a stored loss was seen to end here: what vanished was seen again, or is not well any more.
+    /// Whether this controller saw the end of a stored loss: its endpoints returned, or do not count any more.
     pub fn loss_has_ended(&self, id: &Arc<str>) -> bool {
         self.guard.as_ref().is_some_and(|guard| guard.has_ended(id))
     }
 
-    /// Slices of our own, of endpoints that vanished.
+    /// Held slices, which contain vanished endpoints.
     pub(super) fn own_slices(&self) -> impl Iterator<Item = &Arc<EndpointSlice>> {
         let ids = self.guard.iter().flat_map(Guard::own_slices);
         ids.filter_map(|id| self.slices.get(&id))

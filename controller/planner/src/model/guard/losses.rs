@@ -1,4 +1,4 @@
-//! Endpoints that vanished, by the slice in which they stood.
+//! Vanished endpoints, by their slices.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -11,33 +11,33 @@ use super::Moment;
 use crate::model::{Endpoint, EndpointSlice, ObjectChange, SliceId};
 use crate::reverse::Reverse;
 
-/// How the names of our own slices begin; no name in Kubernetes has a colon.
+/// Prefix of the names of held slices; names in Kubernetes contain no colon.
 const PREFIX: &str = "held:";
 
 /// A slice that lost endpoints.
 #[derive(Debug)]
 struct Origin {
     service: ServiceId,
-    /// Its form when it lost the last one.
+    /// Its version when it lost the last one.
     form: Arc<EndpointSlice>,
     lost: BTreeMap<IpAddr, (Moment, Endpoint)>,
 }
 
-/// What vanished and was not seen again.
+/// Endpoints that vanished and have not returned.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     origins: BTreeMap<SliceId, Origin>,
-    /// From which slices an address vanished.
+    /// The slices from which an address vanished.
     places: Reverse<IpAddr, SliceId>,
     count: usize,
-    /// In the order of time; also what was seen again since. Nothing while time is held.
+    /// In the order of time, including endpoints that returned since. Empty while a loss is in force.
     queue: VecDeque<(Moment, SliceId, IpAddr)>,
     time_is_held: bool,
-    /// Slices to be looked at.
+    /// Slices to be checked.
     touched: BTreeSet<SliceId>,
     check_all: bool,
     rebuild: bool,
-    /// Slices of which we have one of our own.
+    /// Slices with a held slice.
     held: BTreeSet<SliceId>,
 }
 
@@ -50,7 +50,7 @@ impl Losses {
         self.count
     }
 
-    /// An endpoint vanished from this slice.
+    /// Records that an endpoint vanished from this slice.
     pub(super) fn lose(
         &mut self,
         form: &Arc<EndpointSlice>,
@@ -65,7 +65,7 @@ impl Losses {
             let is_like = origin.form.ports == form.ports && origin.service == *service;
             origin.form = form.clone();
             if !is_like {
-                // Its endpoints would have ports that they never had.
+                // The held endpoints would have ports that they never had.
                 self.drop_all(id);
             }
         }
@@ -88,7 +88,7 @@ impl Losses {
         self.touched.insert(id.clone());
     }
 
-    /// Whether this address vanished somewhere.
+    /// Whether this address vanished from some slice.
     pub(super) fn knows(&self, address: IpAddr) -> bool {
         self.places.get(&address).next().is_some()
     }
@@ -103,7 +103,7 @@ impl Losses {
         })
     }
 
-    /// An address is seen again: of this Service, or as somebody else's.
+    /// An address returned: in this Service, or with another owner.
     pub(super) fn find(&mut self, address: IpAddr, of: Option<&ServiceId>) {
         let places: Vec<_> = self.places.get(&address).cloned().collect();
         for id in places {
@@ -114,7 +114,7 @@ impl Losses {
         }
     }
 
-    /// What vanished at another time is not remembered.
+    /// Removes endpoints that vanished outside of this time range.
     pub(super) fn forget_but(&mut self, times: RangeInclusive<Moment>) {
         while let Some((at, _, _)) = self.queue.front()
             && !times.contains(at)
@@ -122,20 +122,20 @@ impl Losses {
         {
             let origin = self.origins.get(&id);
             let lost = origin.and_then(|origin| origin.lost.get(&address));
-            // It may have been seen again, and vanished again.
+            // It may have returned and vanished again.
             if lost.is_some_and(|(since, _)| *since == at) {
                 self.drop_one(&id, address);
             }
         }
     }
 
-    /// Nothing that is remembered is forgotten by time any more.
+    /// Stops expiry of recorded endpoints.
     pub(super) fn hold_time(&mut self) {
         self.time_is_held = true;
         self.queue = VecDeque::new();
     }
 
-    /// Nothing is remembered.
+    /// Removes all recorded endpoints.
     pub(super) fn forget(&mut self) {
         let held = std::mem::take(&mut self.held);
         *self = Self {
@@ -145,17 +145,17 @@ impl Losses {
         };
     }
 
-    /// What counts may not do so any more.
+    /// Services or Nodes may have changed: check all endpoints.
     pub(super) fn check_all(&mut self) {
         self.check_all = true;
     }
 
-    /// Our own slices begin, or end.
+    /// Rebuilds all held slices.
     pub(super) fn rebuild(&mut self) {
         self.rebuild = true;
     }
 
-    /// Drops what does not count, of slices that were touched.
+    /// Removes endpoints that do not count, in changed slices.
     pub(super) fn keep(&mut self, counts: impl Fn(&ServiceId, &Endpoint) -> bool) {
         let looked_at = match std::mem::take(&mut self.check_all) {
             true => self.origins.keys().cloned().collect(),
@@ -200,7 +200,7 @@ impl Losses {
         self.touched.insert(id.clone());
     }
 
-    /// What changes in our own slices, where what vanished is held or not.
+    /// The changes of held slices, depending on whether losses are held.
     pub(super) fn changes(&mut self, hold: bool) -> Vec<ObjectChange<EndpointSlice>> {
         let mut touched = std::mem::take(&mut self.touched);
         if std::mem::take(&mut self.rebuild) {
@@ -230,7 +230,7 @@ impl Origin {
     fn own_slice(&self) -> EndpointSlice {
         EndpointSlice {
             id: self.form.id.held(),
-            // Whatever the cluster says of the same endpoint is newer.
+            // Slices of the cluster are always newer.
             generation: i64::MIN,
             endpoints: self
                 .lost
@@ -246,7 +246,7 @@ impl Origin {
 }
 
 impl SliceId {
-    /// Our own slice, for what vanished from this one.
+    /// The held slice for endpoints that vanished from this slice.
     fn held(&self) -> Self {
         Self {
             namespace: self.namespace.clone(),
@@ -254,7 +254,7 @@ impl SliceId {
         }
     }
 
-    /// Whether it is one of our own.
+    /// Whether it is a held slice.
     pub(in crate::model) fn is_held(&self) -> bool {
         self.name.starts_with(PREFIX)
     }

@@ -1,12 +1,13 @@
-//! Endpoints that vanish in mass while their Services and Nodes are well: a broken controller, an emptied store.
+//! The guard against mass loss of endpoints whose Services exist and whose Nodes are Ready, which indicates a broken
+//! controller or an emptied store.
 //!
-//! What vanished is remembered for a while ([`losses`]). Once it is too large a part of the cluster's ready
-//! endpoints it is a loss, which is reported, or held: endpoints then stay planned, in slices of our own, until
-//! somebody approves that they are gone, until the time for it is up, or until they are seen again. Additions and
-//! endpoints that are not ready any more always pass.
+//! Vanished endpoints are remembered for a while ([`losses`]). When they exceed a share of the cluster's ready
+//! endpoints, they are a loss, which is reported or held. Held endpoints stay planned, in slices of the guard, until
+//! the operator approves the loss, until its time is over, or until they return. Added endpoints and endpoints that
+//! become unready always pass.
 //!
-//! Controllers see the same and decide the same; where they begin and end differently, what is stored counts
-//! ([`Guarding::stored`]). The clock comes in as an argument.
+//! All controllers see the same events and decide the same; if they start or end a loss at different times, the
+//! stored loss decides ([`Guarding::stored`]). The clock is an argument.
 
 mod losses;
 mod policy;
@@ -25,15 +26,15 @@ use super::{Endpoint, EndpointSlice, ObjectChange, SliceId};
 /// A loss, as this controller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// When it was noticed.
+    /// When it was detected.
     pub since: Moment,
-    /// Endpoints that vanished and have not come back.
+    /// Endpoints that vanished and have not returned.
     pub lost: usize,
-    /// Ready endpoints that there were, those included.
+    /// Ready endpoints before, including the lost ones.
     pub of: usize,
-    /// How many of them nodes still have.
+    /// Number of lost endpoints that nodes still have.
     pub held: usize,
-    /// It is a loss by what this controller has seen, and not only because others say so.
+    /// Whether this controller saw a loss itself, not only the one that is stored.
     pub own: bool,
 }
 
@@ -41,41 +42,42 @@ pub struct Loss {
 struct InForce {
     since: Moment,
     of: usize,
-    /// The most that was ever lost of it.
+    /// The largest number of lost endpoints.
     most: usize,
-    /// By what name it is stored, once that was seen.
+    /// The name under which it is stored, if known.
     stored: Option<Arc<str>>,
 }
 
-/// Watches over endpoints.
+/// Detects mass losses of endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     losses: Losses,
-    /// Ready endpoints in the slices of the cluster.
+    /// Number of ready endpoints in the slices of the cluster.
     ready: usize,
     in_force: Option<InForce>,
-    /// The stored loss is over here.
+    /// The stored loss that has ended on this controller.
     ended: Option<Arc<str>>,
-    /// When the last loss began that was over before its name was seen.
+    /// The begin of the last loss that ended before its name was known.
     ended_unnamed: Option<Moment>,
-    /// Of which ProxyConfig the names are.
+    /// The ProxyConfig that the names belong to.
     object: Option<Arc<str>>,
     holding: bool,
     now: Moment,
-    /// What vanishes later than this belongs to no loss.
+    /// Endpoints that vanish after this time belong to no loss.
     until: Option<Moment>,
-    /// What was asked for last.
+    /// The last policy.
     policy: GuardPolicy,
 }
 
 impl Guard {
-    /// It is now so late.
+    /// Sets the time.
     pub(super) fn look_at_clock(&mut self, now: Moment) {
         self.now = now;
     }
 
-    /// Takes in a change of a slice of the cluster, before anything else does. `stands` tells whether an endpoint of
-    /// a Service stands in another slice, `is_nodes` whether an address is a Node's, which many pods share.
+    /// Applies a change of a slice of the cluster, before other state is updated. `stands` returns whether another
+    /// slice contains an endpoint of a Service, `is_nodes` whether an address belongs to a Node, so that many pods
+    /// share it.
     pub(super) fn follow(
         &mut self,
         changed: &Changed<EndpointSlice>,
@@ -116,7 +118,7 @@ impl Guard {
             .map(|e| e.address)
             .collect();
         left.sort_unstable();
-        // What ends says so first, and then it was not ready any more.
+        // A terminating endpoint was reported unready before.
         let counts = |endpoint: &&Endpoint| {
             endpoint.ready && !endpoint.terminating && endpoint.node.is_some()
         };
@@ -128,8 +130,8 @@ impl Guard {
         }
     }
 
-    /// What is seen again was not lost. An address that comes to a Service that did not have it is another pod's.
-    /// `stands` tells of addresses of which that cannot be said.
+    /// Endpoints that return were not lost. If an address appears in a Service that did not have it, it belongs to
+    /// another pod. `stands` returns the addresses for which that is not known.
     fn seen_again(
         &mut self,
         before: Option<&EndpointSlice>,
@@ -152,13 +154,13 @@ impl Guard {
         }
     }
 
-    /// Services or Nodes of what is lost may not be well any more.
+    /// Services or Nodes of lost endpoints may have changed: checks all of them.
     pub(super) fn look_at_all(&mut self) {
         self.losses.check_all();
     }
 
-    /// Decides, and tells what changes in our own slices. Without a ProxyConfig a loss goes on as it was. `counts`
-    /// tells whether an endpoint's Service is there and its Node ready.
+    /// Evaluates the losses, and returns the changes of held slices. Without a ProxyConfig a loss continues
+    /// unchanged. `counts` returns whether the Service of an endpoint exists and its Node is Ready.
     pub(super) fn settle(
         &mut self,
         guarding: Option<&Guarding>,
@@ -193,7 +195,7 @@ impl Guard {
         self.losses.changes(hold)
     }
 
-    /// What was stored went with its ProxyConfig.
+    /// The stored names were deleted with their ProxyConfig.
     fn forget_names(&mut self) {
         self.ended = None;
         if let Some(loss) = &mut self.in_force {
@@ -201,10 +203,10 @@ impl Guard {
         }
     }
 
-    /// Begins and ends with the others.
+    /// Starts and ends losses together with other controllers.
     fn follow_stored(&mut self, guarding: &Guarding) {
         let Some(stored) = &guarding.stored else {
-            // Whoever took it out has seen its end.
+            // The controller that removed it saw its end.
             if self
                 .in_force
                 .as_ref()
@@ -216,7 +218,7 @@ impl Guard {
             return;
         };
         self.name_ended(stored);
-        // What vanishes until it is taken out is something else.
+        // Endpoints that vanish before it is removed are another loss.
         if self.has_ended(&stored.id) {
             return;
         }
@@ -240,8 +242,8 @@ impl Guard {
         }
     }
 
-    /// One that was over before its name was seen is the stored one if it began about then, and the one in force did
-    /// not.
+    /// An ended loss without a name is the stored one if it started at about the same time, and closer to it than the
+    /// one in force.
     fn name_ended(&mut self, stored: &StoredLoss) {
         let Some(since) = self.ended_unnamed else {
             return;
@@ -264,7 +266,7 @@ impl Guard {
             return;
         };
         loss.most = loss.most.max(lost);
-        // The few that are left of many ended while nobody could say so.
+        // The few remaining ones of many ended, but their end was not observable.
         let few = lost.saturating_mul(10) <= loss.most;
         let since = loss.since;
         let (stored, own) = (loss.stored.clone(), self.is_own());
@@ -273,7 +275,7 @@ impl Guard {
         } else {
             return;
         }
-        // Who has seen a part of it cannot say that all is over.
+        // A controller that saw only a part cannot decide that the whole loss is over.
         match stored {
             _ if !own => {}
             Some(id) => self.ended = Some(id),
@@ -288,7 +290,7 @@ impl Guard {
             && lost.saturating_mul(100) > percent.saturating_mul(of)
     }
 
-    /// Whether the loss in force is one by what was seen here.
+    /// Whether the endpoints lost on this controller alone are a loss.
     fn is_own(&self) -> bool {
         let loss = self.in_force.as_ref();
         loss.is_some_and(|loss| self.is_loss(loss.most, loss.of))
@@ -304,13 +306,13 @@ impl Guard {
         });
     }
 
-    /// What was lost is believed to be gone.
+    /// Accepts the loss.
     fn end(&mut self) {
         self.in_force = None;
         self.losses.forget();
     }
 
-    /// Whether the stored loss of this name is over here.
+    /// Whether the stored loss with this name has ended on this controller.
     pub(super) fn has_ended(&self, id: &Arc<str>) -> bool {
         self.ended.as_ref() == Some(id)
     }
@@ -328,7 +330,7 @@ impl Guard {
         })
     }
 
-    /// Our own slices.
+    /// The held slices.
     pub(super) fn own_slices(&self) -> impl Iterator<Item = SliceId> {
         self.losses.own_slices()
     }

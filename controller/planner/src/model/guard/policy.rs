@@ -1,31 +1,31 @@
-//! What is asked for, stored and approved about losses.
+//! The policy of the guard, and the stored and approved loss.
 
 use std::sync::Arc;
 
 use portolan_rollout::Moment;
 
-/// What is done about a loss.
+/// The reaction to a loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GuardMode {
-    /// It is told, and passes.
+    /// It is reported, and reaches nodes.
     #[default]
     Report,
-    /// It is told, and does not reach nodes.
+    /// It is reported, and does not reach nodes.
     Hold,
 }
 
-/// What a loss is, and what is done about it.
+/// When a loss begins, and the reaction to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuardPolicy {
-    /// What is done.
+    /// The reaction.
     pub mode: GuardMode,
-    /// More of the ready endpoints than this is a loss, 1 to 99 in a hundred.
+    /// A loss begins when more than this percentage of the ready endpoints vanishes, 1 to 99.
     pub max_loss_percent: u32,
-    /// Clusters with fewer ready endpoints are not judged.
+    /// Clusters with fewer ready endpoints are not guarded.
     pub min_endpoints: u32,
-    /// They vanished within so many seconds.
+    /// The time window, seconds.
     pub window: u64,
-    /// A loss is believed after so many seconds.
+    /// A loss is accepted after this time, seconds.
     pub release_after: u64,
 }
 
@@ -46,32 +46,32 @@ impl Default for GuardPolicy {
 pub struct StoredLoss {
     /// Its name.
     pub id: Arc<str>,
-    /// When it was noticed.
+    /// When it was detected.
     pub since: Moment,
 }
 
-/// What the ProxyConfig says about losses.
+/// The guard in the ProxyConfig.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guarding {
-    /// What was asked for.
+    /// The policy.
     pub policy: GuardPolicy,
-    /// The loss that is known to all controllers.
+    /// The stored loss, which all controllers know.
     pub stored: Option<StoredLoss>,
-    /// The loss that somebody approved.
+    /// The name of the approved loss.
     pub approved: Option<Arc<str>>,
-    /// Which object says so: one that was made anew does not say that what was stored before is over.
+    /// The UID of the object: in a recreated object, a missing loss does not mean that it has ended.
     pub object: Option<Arc<str>>,
 }
 
 impl Guarding {
-    /// Whether a stored loss is held: who did not see what was before must not plan then.
+    /// Whether a stored loss is held: a controller that did not see the endpoints before must not plan then.
     pub fn holds_at(&self, now: Moment) -> bool {
         let holds =
             |stored: &StoredLoss| self.policy.mode == GuardMode::Hold && !self.is_over(stored, now);
         self.stored.as_ref().is_some_and(holds)
     }
 
-    /// Whether it was approved, or is as old as one may become.
+    /// Whether it was approved, or has reached its maximum duration.
     pub fn is_over(&self, stored: &StoredLoss, now: Moment) -> bool {
         self.approved.as_ref() == Some(&stored.id)
             || now >= stored.since.saturating_add(self.policy.release_after)

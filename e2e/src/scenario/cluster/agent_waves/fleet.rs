@@ -1,6 +1,5 @@
-//! What would run in the agents' pods: behind each pod that is ready there is a light agent with a token that is
-//! bound to the pod, and of the version that the tag of its image says. It connects when the pod becomes ready and is
-//! gone when the pod ends.
+//! Light agents in place of the agents' containers. Each ready pod has one, with a token bound to the pod and the
+//! version in the image tag. It connects when the pod becomes ready and ends with the pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,10 +19,10 @@ use super::super::trust::agents::{ACCOUNT, AUDIENCE, bound};
 use super::TRACK;
 use crate::light_agents::LightAgents;
 
-/// How often pods are looked at.
+/// Poll interval for pods.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Where agents find controllers, and where their tokens lie.
+/// Where agents find controllers and their tokens.
 pub(super) struct Ways {
     pub(super) addresses: Addresses,
     pub(super) ca: PathBuf,
@@ -35,7 +34,7 @@ pub(super) struct Ways {
 struct Running {
     uid: String,
     name: String,
-    /// What follows the colon of its image.
+    /// The tag of its image.
     tag: String,
 }
 
@@ -44,11 +43,11 @@ struct State {
     agents: LightAgents,
     /// By node.
     pods: BTreeMap<String, Running>,
-    /// How often an agent was started on a node.
+    /// Number of agent starts per node.
     starts: BTreeMap<String, u32>,
-    /// Agents of this image fail on these nodes.
+    /// Agents of this image tag fail on these nodes.
     broken: (String, BTreeSet<String>),
-    /// Of so many nodes each should have an agent; the most that were without at once.
+    /// Expected number of nodes with an agent, and the highest number of nodes without one so far.
     nodes: usize,
     missing: usize,
     trouble: Option<String>,
@@ -63,9 +62,9 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn start(kubeconfig: &Path, ways: Ways) -> Result<Self> {
-        let nobody: [(String, Controllers); 0] = [];
+        let no_agents: [(String, Controllers); 0] = [];
         let state = Arc::new(Mutex::new(State {
-            agents: LightAgents::start_with(nobody)?,
+            agents: LightAgents::start_with(no_agents)?,
             pods: BTreeMap::new(),
             starts: BTreeMap::new(),
             broken: Default::default(),
@@ -99,25 +98,25 @@ impl Fleet {
         })
     }
 
-    /// Counts anew how many nodes are without an agent at most.
+    /// Restarts the count of the most nodes without an agent.
     pub(super) fn begin_count(&self, nodes: usize) {
         let mut state = locked(&self.state);
         (state.nodes, state.missing) = (nodes, 0);
     }
 
-    /// The most nodes that were without an agent at once since then.
+    /// The most nodes without an agent at one time since [`Self::begin_count`].
     pub(super) fn most_missing(&self) -> usize {
         locked(&self.state).missing
     }
 
-    /// How many have a plan.
+    /// Number of agents that have a plan.
     pub(super) fn planned(&self) -> usize {
         let state = locked(&self.state);
         let planned = |node: &&String| state.agents.hash(node).is_some();
         state.pods.keys().filter(planned).count()
     }
 
-    /// How often an agent was started on each node.
+    /// Number of agent starts on each node.
     pub(super) fn starts(&self) -> BTreeMap<String, u32> {
         locked(&self.state).starts.clone()
     }
@@ -129,7 +128,7 @@ impl Fleet {
         state.pods.keys().filter(with).cloned().collect()
     }
 
-    /// From now on agents of this image fail on these nodes.
+    /// Makes agents of this image fail on these nodes from now on.
     pub(super) fn break_on(&self, tag: &str, nodes: impl IntoIterator<Item = String>) {
         locked(&self.state).broken = (tag.to_owned(), nodes.into_iter().collect());
     }
@@ -143,7 +142,7 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It says what went wrong while it runs.
+            // The thread has reported its errors while it ran.
             drop(thread.join());
         }
     }
@@ -153,7 +152,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the agents of pods that are not ready any more, and starts those of pods that have become so.
+/// Ends the agents of pods that are no longer ready, and starts those of pods that became ready.
 async fn follow(client: &Client, ways: &Ways, shared: &Mutex<State>) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let pods = pods.list(&ListParams::default().labels(TRACK)).await?;
@@ -186,7 +185,7 @@ async fn follow(client: &Client, ways: &Ways, shared: &Mutex<State>) -> Result<(
         let controllers = Controllers::new(ways.addresses.clone(), trust);
         let mut state = locked(shared);
         let (tag, nodes) = &state.broken;
-        // From its start: one that says first that all is well lets the change go on.
+        // The agent has to fail from its start: a first success would let the rollout continue.
         if *tag == pod.tag && nodes.contains(&node) {
             state
                 .agents

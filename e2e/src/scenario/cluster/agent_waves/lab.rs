@@ -1,5 +1,5 @@
-//! Nodes that kwok plays in three zones, with the real scheduler and the real controller of DaemonSets; the chart
-//! in it, with two controllers that have its arguments and its rights.
+//! Nodes simulated by kwok in three zones, with the real scheduler and DaemonSet controller. The chart is installed,
+//! and two controllers run with its arguments and RBAC permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -20,9 +20,9 @@ use crate::harness::{Environment, logs};
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
 
-/// How many nodes there are, in the long form and in the short one.
+/// Number of nodes in the long and in the short form.
 const NODES: [u8; 2] = [60, 30];
-/// How many may be without an agent at once.
+/// Maximum number of nodes without an agent at one time.
 pub(super) const AWAY: usize = 6;
 /// Until pods of controllers run.
 const RUNNING: Duration = Duration::from_secs(60);
@@ -31,13 +31,13 @@ const CERTIFIED: Duration = Duration::from_secs(60);
 
 /// Everything that runs; dropping it ends everything.
 pub(super) struct Lab<'a> {
-    // The order matters: who depends on another ends before it.
+    // Fields are dropped in this order: dependents first.
     pub(super) fleet: Fleet,
     controllers: BTreeMap<String, Running>,
     _nodes: [Running; 2],
     pub(super) release: Release,
     pub(super) stage: &'a Stage,
-    /// How many nodes there are in the beginning.
+    /// Number of nodes at the start.
     pub(super) size: u8,
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Lab<'a> {
 pub(super) struct AgentPod {
     pub(super) name: String,
     pub(super) node: String,
-    /// What follows the colon of its image.
+    /// The tag of its image.
     pub(super) tag: String,
     pub(super) track: String,
     pub(super) ready: bool,
 }
 
-/// How far a rollout is, and what runs where.
+/// State of a rollout, and the agent pods.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) status: Value,
@@ -124,12 +124,12 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// How many nodes there are in the beginning.
+    /// Number of nodes at the start.
     pub(super) fn nodes(&self) -> usize {
         self.size.into()
     }
 
-    /// Another node joins.
+    /// Adds a node.
     pub(super) fn join(&self, number: u8) -> Result<String> {
         let node = node(number);
         self.release.plane.apply(&node.to_string())?;
@@ -142,12 +142,12 @@ impl<'a> Lab<'a> {
         Ok(name)
     }
 
-    /// Asks for another image of agents, as people do.
+    /// Requests another agent image with a helm upgrade, as an operator does.
     pub(super) fn change(&self, tag: &str) -> Result<()> {
         self.change_with(tag, &[])
     }
 
-    /// The same with more values.
+    /// As [`Self::change`], with more values.
     pub(super) fn change_with(&self, tag: &str, more: &[&str]) -> Result<()> {
         let values = values(tag);
         let words = [&texts(&values), more].concat();
@@ -166,7 +166,7 @@ impl<'a> Lab<'a> {
             let words = [&["get"], words, &["-o", "json"]].concat();
             Ok(serde_json::from_str(&self.release.plane.kubectl(&words)?)?)
         };
-        // The status first: nodes may be ahead of what was read, never behind it for long.
+        // Read the status first: nodes may be ahead of it, but never behind it for long.
         let configs = get(&["proxyconfigs"])?;
         let pods = get(&["pods", "-n", NAMESPACE, "-l", TRACK])?;
         let pods = pods["items"].as_array().context("there is no list")?;
@@ -188,7 +188,7 @@ impl<'a> Lab<'a> {
         Ok(rows.iter().map(one).collect())
     }
 
-    /// The nodes that are labelled, and how.
+    /// The labelled nodes and their track labels.
     pub(super) fn labelled(&self) -> Result<BTreeMap<String, String>> {
         let words = ["get", "nodes", "-l", TRACK, "-o", "json"];
         let nodes: Value = serde_json::from_str(&self.release.plane.kubectl(&words)?)?;
@@ -201,7 +201,7 @@ impl<'a> Lab<'a> {
         Ok(nodes.iter().map(one).collect())
     }
 
-    /// Waits until everything is as somebody wants it.
+    /// Waits until `is` holds.
     pub(super) fn until(
         &self,
         what: &str,
@@ -217,7 +217,7 @@ impl<'a> Lab<'a> {
         seen.map_err(|error| self.with_logs(error))
     }
 
-    /// What there is to know when something is not as it should be.
+    /// Details for a failure message.
     fn summary(&self) -> String {
         let mut text = match self.look() {
             Err(error) => format!("{error:#}\n"),
@@ -240,7 +240,7 @@ impl<'a> Lab<'a> {
         text
     }
 
-    /// Ends the controller that leads, at once.
+    /// Kills the leader.
     pub(super) fn kill_leader(&mut self) -> Result<()> {
         let leader = self.release.plane.kubectl_line(&format!(
             "get lease portolan-controller -n {NAMESPACE} -o jsonpath={{.spec.holderIdentity}}"
@@ -270,11 +270,11 @@ impl Environment for Lab<'_> {
     }
 }
 
-/// What helm is told beside what is required.
+/// Helm values in addition to the required ones.
 fn values(tag: &str) -> [String; 4] {
     let rollout = json!({
         "soak": "2s", "maxParallel": "20%", "maxUnavailable": AWAY,
-        // Two processors run all of this; what a rollout of agents does is not a matter of time.
+        // All of this runs on two processors; a gate on latency would only measure those.
         "gates": {"programmingP99": "10m"},
     });
     [
@@ -289,7 +289,7 @@ fn texts(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
 
-/// A node as a cloud registers it; kwok does the rest.
+/// A Node object as a cloud provider registers it; kwok does the rest.
 fn node(number: u8) -> Value {
     let mut node = LabNode::numbered(number);
     node.zone = format!("zone-{}", number % 3 + 1);
@@ -328,8 +328,8 @@ fn pod(pod: &Value) -> AgentPod {
     }
 }
 
-/// Starts the controllers as the kubelet would start them, but on ports of their own: they share this machine. By
-/// names of their pods; and where agents find them.
+/// Starts the controllers as the kubelet would, but on ports of their own, since they share this machine. Returns
+/// them by pod name, and their addresses for agents.
 fn controllers(
     stage: &Stage,
     release: &Release,
@@ -366,7 +366,7 @@ fn controllers(
     Ok((controllers, addresses))
 }
 
-/// The file with whom agents believe.
+/// Path of the CA file of the agents.
 fn authority(stage: &Stage, release: &Release) -> Result<PathBuf> {
     let waits = stage.waits;
     let text = waits.eventually("the authority", CERTIFIED, || {

@@ -1,5 +1,6 @@
-//! Another image of agents reaches all nodes in waves: a canary, then zone by zone; a leader that is killed in the
-//! middle, a pod that is deleted where the change has not been, a zone where the image fails, a pause, an undo.
+//! A new agent image reaches all nodes in waves: a canary, then zone by zone. Meanwhile the leader is killed, a pod
+//! is deleted on a node that the rollout has not reached, the image fails in one zone, and the rollout is paused and
+//! undone.
 
 mod fleet;
 mod lab;
@@ -18,19 +19,20 @@ use lab::{AWAY, Lab, Seen};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "agents",
-    shows: "another image of agents reaches many nodes of kwok in waves, and is taken back where it fails",
+    shows: "a new agent image reaches many kwok nodes in waves, and is rolled back where it fails",
     run,
 };
 
-/// Says which of the two DaemonSets something belongs to.
+/// Label that assigns a node or pod to one of the two DaemonSets.
 const TRACK: &str = "proxy.portolan.dev/track";
 /// Until all agents run and have their plans, on hardware.
 const FIRST: Duration = Duration::from_secs(180);
-/// Until a step of a rollout is done: looks every 2 s, statuses every 5 s, agents that start anew.
+/// Until a rollout step is done: the controller checks every 2 s, statuses are written every 5 s,
+/// and agents restart.
 const STEP: Duration = Duration::from_secs(120);
-/// Until a wave is through, with another leader in between.
+/// Until a wave is complete, including a change of leader.
 const WAVE: Duration = Duration::from_secs(240);
-/// For how long nothing is to happen.
+/// How long nothing may happen.
 const QUIET: Duration = Duration::from_secs(6);
 const FIRST_TAG: &str = "0.1.0";
 
@@ -59,7 +61,7 @@ fn waves_and_failure(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nothing = lab.release.audit()?.nothing_forbidden();
     checks.check(
-        "the controllers need no more rights than the chart gives",
+        "the controllers need no more permissions than the chart grants",
         nothing,
     );
     Ok(())
@@ -73,7 +75,7 @@ fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let one = seen.pods.iter().all(|pod| pod.track == "blue");
     let labelled = lab.labelled()?;
     checks.require(
-        "agents are on all nodes, by one DaemonSet, and no node is labelled",
+        "one DaemonSet runs agents on all nodes, and no node is labelled",
         one && labelled.is_empty() && seen.with(FIRST_TAG).len() == nodes,
         &format!("{labelled:?} {seen:?}"),
     );
@@ -82,7 +84,7 @@ fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     versions(lab, checks, "before any change")
 }
 
-/// Each status names the pod that reported it: a rollout counts what the new agent of a node reports, not the former.
+/// Each status names the pod that reported it, because a rollout counts only reports of a node's new agent.
 fn reporters(lab: &Lab<'_>, checks: &mut Checks, when: &str) {
     let words = ["get", "proxyplans", "-o", REPORTERS];
     let same = |seen: &Seen| {
@@ -101,25 +103,28 @@ fn reporters(lab: &Lab<'_>, checks: &mut Checks, when: &str) {
 const REPORTERS: &str =
     r#"jsonpath={range .items[*]}{.metadata.name}{" "}{.status.agentPod}{"\n"}{end}"#;
 
-/// The version of each agent is the one that its image says, also where nodes differ: whoever looks at a rollout sees
-/// which nodes have it.
+/// The version of each agent is the tag of its image, also while nodes differ, so `top` shows which nodes a rollout
+/// has reached.
 fn versions(lab: &Lab<'_>, checks: &mut Checks, when: &str) -> Result<()> {
     let same = |seen: &Seen| lab.versions().is_ok_and(|versions| versions == seen.tags());
-    let told = lab.until("plans to tell the versions of agents", STEP, same);
+    let found = lab.until("plans to have the versions of agents", STEP, same);
     let tags: BTreeSet<_> = lab.look()?.tags().into_values().collect();
-    let what =
-        format!("{when} `kubectl proxyplan top` tells of each node what its image says: {tags:?}");
-    checks.check(&what, told.map(drop));
+    let what = format!(
+        "{when} `kubectl proxyplan top` lists for each node the version of its image: \
+            {tags:?}"
+    );
+    checks.check(&what, found.map(drop));
     Ok(())
 }
 
-/// Waits until the statuses of all nodes say that what is current is in force: a rollout begins with sound nodes.
+/// Waits until the statuses of all nodes report the current revision as applied: a rollout starts only with healthy
+/// nodes.
 fn settled(lab: &Lab<'_>) -> Result<()> {
     let words = ["get", "proxyplans", "-o", APPLIED];
     let waits = lab.stage.waits;
-    let sound = waits.eventually("all nodes to be sound", FIRST, || {
-        let told = lab.release.plane.kubectl(&words)?;
-        let count = told.lines().filter(|line| *line == "True").count();
+    let sound = waits.eventually("all nodes to be healthy", FIRST, || {
+        let found = lab.release.plane.kubectl(&words)?;
+        let count = found.lines().filter(|line| *line == "True").count();
         ensure!(count >= lab.nodes(), "{count} are");
         Ok(())
     });
@@ -129,7 +134,7 @@ fn settled(lab: &Lab<'_>) -> Result<()> {
 const APPLIED: &str =
     r#"jsonpath={range .items[*]}{.status.conditions[?(@.type=="Applied")].status}{"\n"}{end}"#;
 
-/// An image goes through all waves.
+/// A new image passes all waves.
 fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     lab.fleet.begin_count(lab.nodes());
     lab.change("2")?;
@@ -138,18 +143,18 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     })?;
     let with = seen.with("2");
     checks.require(
-        "one node alone is a canary and has the new image",
+        "only the canary, one node, has the new image",
         with.len() == 1 && seen.with(FIRST_TAG).len() == lab.nodes() - 1,
         &format!("{seen:?}"),
     );
-    let canary = (*with.first().context("nobody has it")?).to_owned();
+    let canary = (*with.first().context("no node has it")?).to_owned();
     let seen = lab.until("the first zone", STEP, |seen| {
         seen.text("wave") == "zone zone-1" && seen.with("2").len() > 1
     })?;
     let with = seen.with("2");
     let inside = |node: &&str| zone_of(node) == "zone-1" || **node == *canary;
     checks.require(
-        "then nodes of the first zone",
+        "then nodes of the first zone have it",
         with.iter().all(inside),
         &format!("{seen:?}"),
     );
@@ -168,16 +173,16 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
         &format!("{starts:?}, {returned} was deleted"),
     );
     let most = lab.fleet.most_missing();
-    let what = format!(
-        "no more than {AWAY} were away at once, and the one that was deleted (seen: {most})"
-    );
+    let what =
+        format!("at most {AWAY} agents and the deleted one were missing at once (seen: {most})");
     checks.require(&what, most <= AWAY + 1, &most.to_string());
     settled(lab)?;
     reporters(lab, checks, "after all agents were replaced");
     Ok(canary)
 }
 
-/// In the second zone the leader is killed, and a pod is deleted on a node that was not reached.
+/// In the second zone the leader is killed, and a pod is deleted on a node that the rollout has not
+/// reached.
 fn in_the_middle(lab: &mut Lab<'_>, checks: &mut Checks, canary: &str) -> Result<String> {
     let seen = lab.until("the second zone", WAVE, |seen| {
         seen.text("wave") == "zone zone-2"
@@ -187,41 +192,41 @@ fn in_the_middle(lab: &mut Lab<'_>, checks: &mut Checks, canary: &str) -> Result
         .pods
         .iter()
         .filter(|pod| zone_of(&pod.node) == "zone-3" && pod.node != canary && pod.ready);
-    let pod = third.next().context("nobody is in zone-3")?.clone();
+    let pod = third.next().context("no ready pod is in zone-3")?.clone();
     let words = ["delete", "pod", &pod.name, "-n", NAMESPACE, "--wait=false"];
     lab.release.plane.kubectl(&words)?;
-    let seen = lab.until("it to be made anew", STEP, |seen| {
+    let seen = lab.until("it to be created again", STEP, |seen| {
         seen.pod(&pod.node).is_some_and(|new| new.name != pod.name)
     })?;
     let new = seen.pod(&pod.node).context("it is gone again")?;
     checks.require(
-        "a pod that is deleted where the change has not been returns with the old image",
+        "a pod deleted on a node that the rollout has not reached returns with the old image",
         new.tag == FIRST_TAG,
         &format!("{new:?}"),
     );
     let on = lab.until("another leader to go on", WAVE, |seen| {
         seen.text("wave") == "zone zone-3"
     });
-    checks.check("another controller goes on where it was", on.map(drop));
+    checks.check("another controller continues the rollout", on.map(drop));
     Ok(pod.node)
 }
 
-/// A node that joins has what all have.
+/// A node that joins gets the current image.
 fn joins(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nodes = lab.nodes() + 1;
     let node = lab.join(lab.size + 1)?;
-    // A change is told to be complete a moment before the DaemonSet of those that join is made of it.
+    // A rollout is reported complete a moment before the DaemonSet for joining nodes has the new image.
     let new = lab.until("a node that joins to have the new image", STEP, |seen| {
         seen.pod(&node).is_some_and(|pod| pod.tag == "2")
     });
     checks.check(
-        "a node that joins has the new image without anybody's doing",
+        "a node that joins gets the new image automatically",
         new.map(drop),
     );
     let belongs = |_: &Seen| lab.labelled().is_ok_and(|labelled| labelled.len() == nodes);
-    let same = lab.until("it to belong where all do", STEP, belongs);
+    let same = lab.until("it to have the label of all nodes", STEP, belongs);
     checks.check(
-        "and is labelled as all are, so that the next change finds the other DaemonSet empty",
+        "and has the label of all nodes, so the next change finds the other DaemonSet empty",
         same.map(drop),
     );
     let planned = |_: &Seen| lab.fleet.planned() == nodes;
@@ -229,9 +234,9 @@ fn joins(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     settled(lab)
 }
 
-/// An image that fails on the nodes of one zone is taken back.
+/// An image that fails on the nodes of one zone is rolled back.
 fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
-    // One that has others behind it.
+    // A zone with another one after it.
     let zone = match zone_of(canary) {
         "zone-2" => "zone-1",
         _ => "zone-2",
@@ -242,20 +247,20 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
     let before = lab.fleet.starts();
     lab.fleet.begin_count(lab.nodes() + 1);
     lab.change("3")?;
-    let seen = lab.until("the change to be taken back", WAVE, |seen| {
+    let seen = lab.until("the change to be rolled back", WAVE, |seen| {
         seen.text("phase") == "RolledBack"
     })?;
     let reason = seen.text("reason");
     checks.require(
-        "an image that fails is taken back, and the reason names the wave and what a node said",
+        "a failing image is rolled back, and the reason names the wave and the error of a node",
         reason.contains(&format!("zone {zone}")) && reason.contains(FAILURE),
         reason,
     );
-    let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
+    let seen = lab.until("all nodes to have the previous image", WAVE, |seen| {
         seen.with("2").len() == lab.nodes() + 1
     })?;
     checks.require(
-        "all nodes have the former image again",
+        "all nodes have the previous image again",
         seen.with("3").is_empty(),
         &format!("{seen:?}"),
     );
@@ -268,20 +273,24 @@ fn fails(lab: &Lab<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
         .filter(|node| zone_of(node) > zone && ***node != *canary);
     checks.require(
         &format!(
-            "no node beyond was restarted, and of the zone no more than may be at once ({failed})"
+            "no node in later zones was restarted, and no more nodes of the zone than allowed at \
+             once ({failed})"
         ),
         beyond.count() == 0 && (1..=AWAY).contains(&failed),
         &format!("{changed:?}"),
     );
     let most = lab.fleet.most_missing();
-    let what = format!("no more than {AWAY} were away at once, on the way back too (seen: {most})");
+    let what = format!(
+        "at most {AWAY} agents were missing at once, also during the rollback \
+        (seen: {most})"
+    );
     checks.require(&what, most <= AWAY, &most.to_string());
     let planned = |_: &Seen| lab.fleet.planned() == lab.nodes() + 1;
     lab.until("all agents to have plans again", STEP, planned)?;
     settled(lab)
 }
 
-/// Another scheduler takes the same waves, and no agent is replaced for it.
+/// A new scheduler passes the same waves, and no agent is replaced for it.
 fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nodes = lab.nodes() + 1;
     let before = lab.fleet.starts();
@@ -298,11 +307,11 @@ fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let with = lab.fleet.with_scheduler("mh").len();
         ensure!(
             with >= most,
-            "{with} have it in {wave}, {most} had it before"
+            "{with} nodes have it in {wave}, {most} had it before"
         );
         if wave == "canary" {
             checks.require(
-                "a scheduler is tried by the canary alone",
+                "only the canary tries a new scheduler",
                 with == 1,
                 &format!("{with} have it"),
             );
@@ -314,14 +323,14 @@ fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     })?;
     let after = lab.fleet.starts();
     checks.require(
-        "all have it in the end, and no agent was replaced for it",
+        "all nodes have it in the end, and no agent was replaced for it",
         before == after,
         &format!("{before:?} {after:?}"),
     );
     settled(lab)
 }
 
-/// A rollout of agents is paused, goes on, and is undone in the middle.
+/// A rollout of agents is paused, resumed, and undone in the middle.
 fn by_hand(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.change("4")?;
     lab.until("the first zone", WAVE, |seen| {
@@ -337,21 +346,21 @@ fn by_hand(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     std::thread::sleep(QUIET);
     let after = lab.look()?;
     checks.require(
-        "while it is paused no other agent is replaced",
+        "while it is paused, no other agent is replaced",
         after.with("4").len() == before && after.text("phase") == "Paused",
-        &format!("{before} had it: {after:?}"),
+        &format!("{before} nodes had it: {after:?}"),
     );
     versions(lab, checks, "in the middle")?;
     lab.rollout("resume")?;
     let seen = lab.until("it to go on", STEP, |seen| seen.with("4").len() > before)?;
     ensure!(seen.text("phase") != "Paused", "{seen:?}");
     let said = lab.rollout("undo")?;
-    let seen = lab.until("all nodes to have the former image", WAVE, |seen| {
+    let seen = lab.until("all nodes to have the previous image", WAVE, |seen| {
         seen.text("phase") == "Complete" && seen.with("2").len() == lab.nodes() + 1
     })?;
     checks.require(
-        "an undo in the middle brings the former image back to the nodes that had the other",
-        seen.text("reason").contains("was taken back"),
+        "an undo in the middle restores the previous image on the nodes that had the new one",
+        seen.text("reason").contains("was rolled back"),
         &format!("{said} {seen:?}"),
     );
     versions(lab, checks, "after the undo")

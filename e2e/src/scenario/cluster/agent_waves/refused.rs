@@ -1,4 +1,4 @@
-//! Pods of agents that the cluster refuses: the ProxyConfig says so, and no longer when they are there.
+//! Agent pods that the cluster rejects: the ProxyConfig reports it until the pods exist.
 
 use anyhow::{Result, ensure};
 
@@ -7,14 +7,14 @@ use super::{NAMESPACE, STEP};
 use crate::harness::Environment as _;
 use crate::scenario::Checks;
 
-/// The label by which a namespace lets only ordinary pods in.
+/// The label by which a namespace admits only unprivileged pods.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 /// Pods of agents.
 const PODS: &str = "app.kubernetes.io/component=agent";
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
-        "while pods of agents are there the ProxyConfig says that they are kept",
+        "while agent pods exist, the ProxyConfig reports them as managed",
         wait(lab, "True", ""),
     );
     let plane = &lab.release.plane;
@@ -25,18 +25,21 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "delete pods -n {NAMESPACE} -l {PODS} --force --grace-period=0"
     ))?;
     checks.check(
-        "pods that Pod Security refuses are said, with the label that lets them in",
+        "pods rejected by Pod Security are reported, with the label that admits them",
         wait(lab, "False", ENFORCE),
     );
     plane.kubectl_line(&format!("label namespace {NAMESPACE} {ENFORCE}-"))?;
-    // Who makes the pods waits longer after each failure, unless the DaemonSet changes.
+    // The DaemonSet controller backs off after each failure, unless the DaemonSet changes.
     let restart = format!("rollout restart daemonset -n {NAMESPACE}");
     plane.kubectl_line(&restart)?;
-    checks.check("once they are there nothing is said", wait(lab, "True", ""));
+    checks.check(
+        "once they exist, nothing is reported",
+        wait(lab, "True", ""),
+    );
     Ok(())
 }
 
-/// Waits until `AgentsManaged` is so, and has a text in its message.
+/// Waits until `AgentsManaged` has this status and a text in its message.
 fn wait(lab: &Lab<'_>, wanted: &str, says: &str) -> Result<()> {
     let what = format!("AgentsManaged {wanted}");
     let waited = lab.stage.waits.eventually(&what, STEP, || {

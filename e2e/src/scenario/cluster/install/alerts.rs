@@ -1,4 +1,4 @@
-//! The alerts that come with the chart, by the tool of those who evaluate them.
+//! The alerts of the chart, checked with promtool.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::program::Program;
 use crate::scenario::{Checks, Stage};
 use crate::work_folder::WorkFolder;
 
-/// As the tests name the rules, beside which they lie.
+/// Path of the rules as the tests name it, relative to the tests.
 const BESIDE: &str = "../../charts/portolan/monitoring/rules.yaml";
 
 pub(super) fn run(stage: &Stage, chart: &Path, rendered: &str, checks: &mut Checks) -> Result<()> {
@@ -24,7 +24,7 @@ pub(super) fn run(stage: &Stage, chart: &Path, rendered: &str, checks: &mut Chec
             Ok(())
         })
     });
-    checks.check("helm brings the same rules", same(&rules, rendered));
+    checks.check("helm renders the same rules", same(&rules, rendered));
     let folder = WorkFolder::make()?;
     checks.check("promtool test rules", test(&folder, &rules, &tests));
     let alerts = alerts(&rules);
@@ -34,11 +34,11 @@ pub(super) fn run(stage: &Stage, chart: &Path, rendered: &str, checks: &mut Chec
         &format!("{alerts:?}"),
     );
     for alert in alerts {
-        // A test that does not notice is none.
+        // The tests have to fail without the alert.
         let noticed = test(&folder, &without(&rules, alert), &tests);
         let missed = noticed.is_err_and(|error| format!("{error:#}").contains(alert));
-        let what = format!("{alert} is missed if it never fires");
-        checks.require(&what, missed, "no test misses it");
+        let what = format!("the tests fail if {alert} never fires");
+        checks.require(&what, missed, "no test fails");
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ fn alerts(rules: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The same rules, of which one alert waits for longer than any test lasts.
+/// The same rules, with one alert that waits longer than any test lasts.
 fn without(rules: &str, alert: &str) -> String {
     let begin = format!("- alert: {alert}\n");
     let Some((before, of)) = rules.split_once(&begin) else {
@@ -76,7 +76,7 @@ fn test(folder: &WorkFolder, rules: &str, tests: &str) -> Result<()> {
     Ok(())
 }
 
-/// What helm made of the rules for prometheus-operator says the same.
+/// The PrometheusRule that helm renders has the same rules.
 fn same(rules: &str, rendered: &str) -> Result<()> {
     let wanted: Value = serde_saphyr::from_str(rules)?;
     let mut objects = rendered.split("\n---");

@@ -1,4 +1,4 @@
-//! The chart without a cluster, and whether a cluster takes what comes out of it.
+//! The chart: rendering without a cluster, and validation of the result by an API server.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::program::Program;
 use crate::scenario::{Checks, Stage};
 use crate::work_folder::WorkFolder;
 
-/// The least that has to be given.
+/// The required values.
 const LEAST: [&str; 4] = [
     "--set",
     "image.repository=registry.example.com/portolan",
@@ -32,10 +32,10 @@ const NETWORKS: [&str; 8] = [
     "custom",
 ];
 
-/// What `custom` needs.
+/// The value that the network `custom` needs.
 const CUSTOM: &str = "config.spec.settings.localDetection.mode=NodeCIDR";
 
-/// Values, and what comes of them.
+/// Table of values and the expected result.
 const VALUES: &str = "api/chart/values.yaml";
 
 /// A row of that table.
@@ -52,7 +52,7 @@ struct Row {
 }
 
 impl Row {
-    /// Renders the chart with these values over the least that has to be given.
+    /// Renders the chart with these values and the required ones.
     fn show(&self, chart: &str, folder: &WorkFolder) -> Result<()> {
         let least = json!({
             "image": {"repository": "registry.example.com/portolan"}, "apiServer": {"host": "10.0.0.5"},
@@ -66,7 +66,7 @@ impl Row {
         let words: Vec<_> = words.iter().map(String::as_str).collect();
         let rendered = render(chart, &words);
         match (&self.refused, rendered) {
-            (Some(_), Ok(_)) => bail!("it was rendered"),
+            (Some(_), Ok(_)) => bail!("the chart was rendered, expected an error"),
             (None, rendered) => self.compare(&rendered?),
             (Some(says), Err(error)) if format!("{error:#}").contains(says) => Ok(()),
             (Some(says), Err(error)) => Err(error.context(format!("{says:?} is not in it"))),
@@ -88,8 +88,8 @@ impl Row {
     }
 }
 
-/// Without what only prometheus-operator knows: an API server without it refuses objects of such kinds. The
-/// snapshot holds them, and `promtool` checks and tests the rules.
+/// Values without kinds of prometheus-operator, which an API server without its CRDs rejects. The snapshot covers
+/// them, and `promtool` checks and tests the rules.
 const NO_OPERATOR: [&str; 4] = [
     "--set",
     "monitoring.rules=false",
@@ -97,7 +97,7 @@ const NO_OPERATOR: [&str; 4] = [
     "monitoring.podMonitors=false",
 ];
 
-/// Everything for which no cluster is needed.
+/// All checks that need no cluster.
 pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()> {
     let path = chart.display().to_string();
     let full = stage.files.beside("e2e/api/chart/full-values.yaml")?;
@@ -116,7 +116,7 @@ pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()
         let rendered = render(&path, values);
         let wanted = stage.files.text(&format!("api/chart/{file}.yaml"))?;
         checks.check(
-            &format!("helm template is as checked in: {file}"),
+            &format!("helm template matches the checked-in file: {file}"),
             rendered.and_then(|text| printed::compare(&text, &wanted)),
         );
     }
@@ -125,15 +125,12 @@ pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()
     for row in rows {
         checks.check(&row.what, row.show(&path, &folder));
     }
-    checks.check(
-        "definitions can be left to somebody else",
-        definitions(&path),
-    );
+    checks.check("CRDs can be left out of the chart", definitions(&path));
     let rendered = render(&path, &["--values", &full])?;
     alerts::run(stage, chart, &rendered, checks)
 }
 
-/// A first install brings all of them, or none.
+/// An install has all CRDs, or none.
 fn definitions(chart: &str) -> Result<()> {
     for (more, wanted) in [(&[][..], 3), (&["--set", "crds.enabled=false"], 0)] {
         let rendered = render(chart, &[&LEAST[..], &["--include-crds"], more].concat())?;
@@ -159,7 +156,7 @@ fn render(chart: &str, values: &[&str]) -> Result<String> {
     Program::Helm.run(&[&words, values].concat())
 }
 
-/// Everything that may come out of it is taken by an API server that knows the definitions.
+/// An API server with the CRDs accepts everything that the chart can render.
 pub(super) fn validate(lab: &Lab<'_>) -> Result<()> {
     let path = lab.chart.display().to_string();
     let full = lab.stage.files.beside("e2e/api/chart/full-values.yaml")?;

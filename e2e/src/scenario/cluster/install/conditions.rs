@@ -1,4 +1,4 @@
-//! What the ProxyConfig says of agents, and of pods of kube-proxy beside them; and the Lease that the controller makes.
+//! Conditions of the ProxyConfig about agents and about kube-proxy pods beside them, and the Lease of the controller.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::lab::Lab;
 use crate::scenario::Checks;
 
-/// Until a condition says it, on hardware: kube-proxy is looked for every 30 s.
+/// Until a condition is set, on hardware: the controller looks for kube-proxy every 30 s.
 const SAID: Duration = Duration::from_secs(90);
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
-        "the controller makes its Lease, which goes with the release",
+        "the controller creates its Lease, which is deleted with the release",
         lease(lab),
     );
     let fine = || {
@@ -23,17 +23,17 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             .try_for_each(|kind| wait(lab, kind, "True", ""))
     };
     checks.check(
-        "the ProxyConfig says that agents are kept, and that there is no kube-proxy",
+        "the ProxyConfig reports agents as managed, and no kube-proxy",
         fine(),
     );
     lab.plane.apply(&kube_proxy().to_string())?;
     let text = "node node-2 has a pod of kube-proxy";
     let said = wait(lab, "OnlyServiceProxy", "False", text);
-    checks.check("a pod of kube-proxy on a node of agents is said", said);
-    checks.check("and there is an event of it", event(lab, "KubeProxy"));
+    checks.check("a kube-proxy pod on a node with an agent is reported", said);
+    checks.check("and an event reports it", event(lab, "KubeProxy"));
     let line = "delete pod kube-proxy-1 -n kube-system --force --grace-period=0";
     lab.plane.kubectl_line(line)?;
-    checks.check("and no longer when it is gone", fine());
+    checks.check("and no longer once the pod is deleted", fine());
     Ok(())
 }
 
@@ -60,7 +60,7 @@ fn wait(lab: &Lab<'_>, kind: &str, wanted: &str, says: &str) -> Result<()> {
     })
 }
 
-/// As an installer makes one.
+/// A kube-proxy pod as an installer creates it.
 fn kube_proxy() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -74,7 +74,7 @@ fn kube_proxy() -> Value {
 }
 
 fn event(lab: &Lab<'_>, reason: &str) -> Result<()> {
-    // Those of objects without a namespace are here.
+    // Events of cluster-scoped objects are in this namespace.
     let words = ["get", "events.events.k8s.io", "-n", "default", "-o", "json"];
     lab.eventually(&format!("an event {reason}"), SAID, || {
         let events: Value = serde_json::from_str(&lab.plane.kubectl(&words)?)?;

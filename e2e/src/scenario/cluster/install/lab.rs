@@ -1,4 +1,4 @@
-//! A fresh control plane, the chart in it, and the controller that the chart describes.
+//! A fresh control plane with the installed chart, and the controller that the chart describes.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -18,10 +18,10 @@ use crate::light_agents::LightAgents;
 use crate::program::{Program, Running};
 use crate::scenario::Stage;
 
-/// The DaemonSet that takes all nodes before agents were ever changed in waves.
+/// The DaemonSet that covers all nodes before the first rollout of agents.
 pub(super) const SET: &str = "daemonset/portolan-agent-blue";
 pub(super) const NODES: u8 = 3;
-/// Until pods that a Deployment asks for run.
+/// Until the pods of a Deployment run.
 const RUNNING: Duration = Duration::from_secs(30);
 
 /// Everything that runs; dropping it ends everything.
@@ -53,8 +53,8 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Starts the controller as the kubelet would start the container of a pod of the Deployment: with
-    /// its arguments, and a token of its service account.
+    /// Starts the controller as the kubelet would start its container: with the arguments of the pod, and a token of
+    /// its service account.
     pub(super) fn start_controller(&mut self) -> Result<()> {
         self.kubelet.wait_running(self.stage.waits, 2, RUNNING)?;
         let pods = self.pods()?;
@@ -70,7 +70,7 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    /// Waits until the ConfigMap names all pods of the Deployment, at the port that agents are given.
+    /// Waits until the ConfigMap lists all pods of the Deployment with the port for agents.
     pub(super) fn wait_controllers(&self, on_hardware: Duration) -> Result<()> {
         let path = "jsonpath={range .items[*]}{.status.podIP}{\"\\n\"}{end}";
         let words = ["get", "pods", "-n", NAMESPACE, "-l", PODS, "-o", path];
@@ -92,7 +92,7 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Asks until the answer is no error; a failure has the last lines of the logs.
+    /// Retries until `ask` succeeds; a failure includes the last lines of the logs.
     pub(super) fn eventually<T>(
         &self,
         what: &str,
@@ -112,7 +112,7 @@ impl<'a> Lab<'a> {
         self.plane.kubectl(&words)
     }
 
-    /// Waits until a field of the DaemonSet is as it should be.
+    /// Waits until a field of the DaemonSet is `right`.
     pub(super) fn wait_set(
         &self,
         path: &str,
@@ -126,8 +126,8 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Connects as an agent of a pod of the DaemonSet would: with its account, and whom the ConfigMap
-    /// says to believe. Addresses of pods lead nowhere here, so it is the process' own.
+    /// Connects as an agent of the DaemonSet would: with its service account and the CA of the ConfigMap. Pod
+    /// addresses are not reachable here, so it uses the address of the controller process.
     pub(super) fn agent_connects(&self) -> Result<()> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "namespace": NAMESPACE},
@@ -163,7 +163,7 @@ impl<'a> Lab<'a> {
         self.plane.kubectl_line(line).map(drop)
     }
 
-    /// Ends the controller, as the kubelet does when its pod goes.
+    /// Ends the controller, as the kubelet does when its pod is deleted.
     pub(super) fn end_controller(&mut self) -> Result<()> {
         let running = self.controller.take().context("it does not run")?;
         running.ask_to_end()?;

@@ -1,4 +1,4 @@
-//! What an uninstall takes and what it leaves, and that one can come back.
+//! What an uninstall deletes and keeps, and a new install afterwards.
 
 use std::time::Duration;
 
@@ -8,31 +8,34 @@ use super::super::release::{NAMESPACE, RELEASE};
 use super::lab::Lab;
 use crate::scenario::Checks;
 
-/// Until the garbage collector has taken what belonged to what is gone, on hardware.
+/// Until the garbage collector has deleted the dependents, on hardware.
 const TAKEN: Duration = Duration::from_secs(60);
-/// Kinds that a release has objects of.
+/// Kinds of the objects of a release.
 const KINDS: &str = "deployments,daemonsets,poddisruptionbudgets,secrets,configmaps,leases,roles,rolebindings,serviceaccounts";
 const IN_CLUSTER: &str = "clusterroles,clusterrolebindings";
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.end_controller()?;
     let said = lab.helm(&["uninstall", RELEASE])?;
-    let told = || {
+    let prints_it = || {
         ensure!(said.contains("ProxyConfig"), "helm said {said}");
         Ok(())
     };
-    checks.check("an uninstall says that it leaves the ProxyConfig", told());
     checks.check(
-        "and takes all else of the release, the DaemonSet too",
+        "an uninstall prints that it keeps the ProxyConfig",
+        prints_it(),
+    );
+    checks.check(
+        "and deletes everything else of the release, including the DaemonSet",
         gone(lab),
     );
-    checks.check("definitions, settings and plans stay", stays(lab));
+    checks.check("CRDs, settings and plans are kept", stays(lab));
     checks.check(
-        "it can be installed again over them",
+        "it can be installed again with them in place",
         lab.install(&[]).map(drop),
     );
     checks.check(
-        "another release says whose they are, and how to keep or replace them",
+        "another release prints who owns them, and how to keep or replace them",
         another(lab),
     );
     Ok(())
@@ -44,11 +47,11 @@ fn another(lab: &Lab<'_>) -> Result<()> {
     lab.helm(&["uninstall", RELEASE])?;
     gone(lab)?;
     let refused = match lab.install_as("other", &[]) {
-        Ok(said) => bail!("it was installed: {said}"),
+        Ok(said) => bail!("the release was installed: {said}"),
         Err(error) => format!("{error:#}"),
     };
     for words in [
-        "made by release portolan in namespace proxy",
+        "created by release portolan in namespace proxy",
         "config.create=false",
         "config.takeOwnership=true",
     ] {

@@ -1,5 +1,5 @@
-//! The chart with the real helm on a fresh API server, and the controller with the arguments and the
-//! rights that come out of it: install, what it keeps, upgrade, uninstall.
+//! The chart with the real helm on a fresh API server, and the controller with the rendered
+//! arguments and RBAC permissions: install, managed objects, upgrade, uninstall.
 
 mod alerts;
 mod chart;
@@ -21,11 +21,12 @@ use lab::{Lab, NODES, SET};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "install",
-    shows: "helm installs, upgrades and uninstalls the chart; the controller with its arguments and rights keeps the agents' DaemonSet",
+    shows: "helm installs, upgrades and uninstalls the chart; the controller with its arguments \
+        and permissions manages the agents' DaemonSet",
     run,
 };
 
-/// Until the controller has done something that it looks at every 5 s, on hardware.
+/// Until the controller has corrected something that it checks every 5 s, on hardware.
 const KEPT: Duration = Duration::from_secs(30);
 /// Until plans are in the store.
 const WRITTEN: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     chart::run(stage, &chart, checks)?;
     let mut lab = Lab::start(stage, chart)?;
     checks.check(
-        "before it is installed kubectl proxyplan already shows and explains what it would do",
+        "before the install, kubectl proxyplan already shows and explains what Portolan would do",
         before(&lab),
     );
     installed(&lab, checks)?;
@@ -44,9 +45,9 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         &mut lab,
         checks,
         &[
-            ("what the controller keeps", kept),
+            ("what the controller manages", kept),
             ("changes by hand", hands),
-            ("what the ProxyConfig says of agents", conditions::run),
+            ("conditions about agents", conditions::run),
             ("an upgrade", upgrade),
             ("rights", rights::run),
         ],
@@ -57,19 +58,22 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 fn kept(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check("kubectl get pp has a row for each node", plans(lab));
     let where_they_are = lab.wait_controllers(KEPT);
-    checks.check("agents are told where the controllers are", where_they_are);
+    checks.check(
+        "agents get the addresses of the controllers",
+        where_they_are,
+    );
     let made = lab.wait_set("{.spec.template.spec.containers[0].image}", KEPT, |image| {
         image == "registry.example.com/portolan/portolan-agent:0.1.0"
     });
-    checks.check("the controller makes the agents' DaemonSet", made);
+    checks.check("the controller creates the agents' DaemonSet", made);
     checks.check(
-        "an agent of it is believed and has its plan",
+        "an agent of it is authenticated and gets its plan",
         lab.agent_connects(),
     );
     Ok(())
 }
 
-/// The plugin needs nothing of ours in the cluster.
+/// The plugin works without Portolan in the cluster.
 fn before(lab: &Lab<'_>) -> Result<()> {
     let config = lab.plane.kubeconfig(Reach::Here).display().to_string();
     for words in [
@@ -94,14 +98,14 @@ fn before(lab: &Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What helm made is what the API server takes.
+/// The API server accepts everything that helm renders.
 fn installed(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
         "helm installs on a fresh API server",
         lab.install(&[]).map(drop),
     );
     checks.check(
-        "everything that it may render is valid to the letter, the agents' DaemonSet too",
+        "everything that the chart can render is valid, including the agents' DaemonSet",
         chart::validate(lab),
     );
     Ok(())
@@ -115,7 +119,7 @@ fn plans(lab: &Lab<'_>) -> Result<()> {
     })
 }
 
-/// What people do to it by hand.
+/// Manual changes.
 fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let set_image = || {
         let line = format!("set image {SET} agent=somebody/else:1 -n {NAMESPACE}");
@@ -124,7 +128,7 @@ fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             image.ends_with("/portolan-agent:0.1.0")
         })
     };
-    checks.check("an image that was changed by hand is put back", set_image());
+    checks.check("an image that was changed by hand is restored", set_image());
     let elsewhere = || {
         let patch = r#"{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"yes"}}}}}"#;
         lab.plane
@@ -133,14 +137,14 @@ fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             !selector.contains("nowhere")
         })
     };
-    checks.check("and a node selector", elsewhere());
+    checks.check("and so is a node selector", elsewhere());
     let deleted = || {
         let path = "{.metadata.uid}";
         let before = lab.set(path)?;
         lab.plane.kubectl(&["delete", SET, "-n", NAMESPACE])?;
         lab.wait_set(path, KEPT, |uid| !uid.is_empty() && uid != before)
     };
-    checks.check("one that was deleted is made again", deleted());
+    checks.check("a deleted DaemonSet is created again", deleted());
     let forgotten = || {
         let line = format!("delete configmap portolan-controllers -n {NAMESPACE}");
         lab.plane.kubectl_line(&line)?;
@@ -148,19 +152,19 @@ fn hands(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     };
     checks.check("and so is the list of controllers", forgotten());
     checks.check(
-        "a DaemonSet in order is left as it is, and so is a restart that was asked for",
+        "a correct DaemonSet is not written, and a requested restart is kept",
         steady(lab),
     );
     Ok(())
 }
 
-/// What the template leaves open is for others.
+/// Fields that the template does not set belong to others.
 fn steady(lab: &Lab<'_>) -> Result<()> {
     lab.plane
         .kubectl(&["rollout", "restart", SET, "-n", NAMESPACE])?;
     let path = "{.metadata.generation} {.spec.template.metadata.annotations}";
     let before = lab.set(path)?;
-    // Two looks.
+    // Two checks of the controller.
     std::thread::sleep(Duration::from_secs(11));
     let after = lab.set(path)?;
     ensure!(before == after, "{before} became {after}");
@@ -198,6 +202,6 @@ fn upgrade(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             Ok(())
         })
     };
-    checks.check("and settings of it are in force", accepted());
+    checks.check("and its settings are in force", accepted());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The rights that the chart gives, against what the API server saw the controller do with them.
+//! The permissions that the chart grants, compared with the controller's requests in the audit log.
 
 use std::collections::BTreeSet;
 
@@ -8,36 +8,36 @@ use serde_json::Value;
 use super::lab::Lab;
 use crate::scenario::Checks;
 
-/// Rights that it did not need here, each with the reason why it may.
+/// Permissions that the controller did not use here, each with the reason.
 const UNUSED: [&str; 15] = [
-    // Server-side apply asks for it where there is no object; the record calls that a patch.
+    // Server-side apply needs it if the object does not exist; the audit log records a patch.
     "create configmaps",
     "create daemonsets",
     "create proxyplans",
     "create proxyplanslices",
-    // The chart has made it.
+    // The chart has created it.
     "create proxyconfigs",
-    // Nobody looked at pages other than health and metrics.
+    // Only the health and metrics pages were read.
     "create subjectaccessreviews",
-    // There are as many nodes and Services as before.
+    // No node or Service was deleted.
     "delete proxyplans",
     "delete proxyplanslices",
-    // After a write whose answer was lost.
+    // Used after a write whose response was lost.
     "get proxyplans",
-    // Where the server cannot stream lists, as below etcd 3.5.
+    // Used where the server cannot stream lists, as with etcd below 3.5.
     "list endpointslices",
     "list nodes",
     "list proxyconfigs",
     "list servicecidrs",
     "list services",
-    // Agents were not changed in waves; the scenario `agents` does that.
+    // Agents were not rolled out in waves; the scenario `agents` covers that.
     "patch nodes",
 ];
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let audit = lab.audit()?;
     checks.check(
-        "the controller needs no more rights than the chart gives",
+        "the controller needs no more permissions than the chart grants",
         audit.nothing_forbidden(),
     );
     let mut given = BTreeSet::new();
@@ -54,7 +54,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         ensure!(idle.is_empty(), "it never did {idle:?}");
         Ok(())
     };
-    checks.check("and the chart gives none that it does not use", needed());
+    checks.check("and the chart grants none that it does not use", needed());
     let access = lab.stage.files.text("api/access.yaml")?;
     let first = access.split("\n---\n").next().context("it is empty")?;
     let first: Value = serde_saphyr::from_str(first)?;
@@ -67,13 +67,13 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     };
     checks.check(
-        "other scenarios give it the same rights in the cluster",
+        "other scenarios grant it the same permissions in the cluster",
         same(),
     );
     Ok(())
 }
 
-/// As the record of requests says it: `patch proxyplans/status`.
+/// In the form of the audit log: `patch proxyplans/status`.
 fn rights(rules: &Value) -> Result<BTreeSet<String>> {
     let texts = |rule: &Value, field: &str| -> Result<Vec<String>> {
         let list = rule[field]

@@ -1,5 +1,4 @@
-//! `kubectl proxyplan wait` with several controllers: it ends when every agent has a change in force, and
-//! not before.
+//! `kubectl proxyplan wait` with several controllers: it ends when every agent has applied a change, and not before.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -14,13 +13,13 @@ use crate::light_agents::FAILURE;
 use crate::program::{Ended, Program};
 use crate::scenario::Checks;
 
-/// A node on which nobody runs an agent.
+/// A node without an agent.
 const WITHOUT_AGENT: u8 = NODES + 1;
 
-/// Who may ask, and who may not.
+/// Service accounts with and without permission to ask.
 const ACCESS: &str = include_str!("../../../../api/convergence.yaml");
 
-/// Asks as one of these accounts.
+/// Runs the plugin as one of these accounts.
 struct Plugin<'a> {
     replicas: &'a Replicas<'a>,
     controllers: String,
@@ -55,7 +54,7 @@ impl Plugin<'_> {
         Program::ProxyPlan.try_with_input(&[&words[..], web, more].concat(), "")
     }
 
-    /// How it ended, and what it printed.
+    /// Runs `wait`; returns its exit code and output.
     fn wait(&self, more: &[&str]) -> Result<(i32, Value)> {
         let ended = self.wait_as("pipeline", more)?;
         let code = ended.status.code().context("it was killed")?;
@@ -64,7 +63,7 @@ impl Plugin<'_> {
         Ok((code, verdict))
     }
 
-    /// Waits for what comes in time.
+    /// Runs `wait` and expects convergence in time.
     fn converges(&self, more: &[&str]) -> Result<Value> {
         let seconds = self
             .replicas
@@ -102,7 +101,7 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
         arrives(&plugin),
     );
     checks.check(
-        "a node that fails to apply it is waited for by name, and no other",
+        "only the node that fails to apply it is waited for, by name",
         failing(&plugin),
     );
     checks.check(
@@ -110,15 +109,21 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
         goes(&plugin),
     );
     checks.check(
-        "a node that nobody has seen is waited for, and excluded after a while",
+        "a node that never connected is waited for, and excluded after a while",
         unseen(&plugin),
     );
     checks.check(
         "while a controller does not answer, its nodes are waited for",
         unanswered(&plugin),
     );
-    checks.check("a Service that nobody serves is nowhere", headless(&plugin));
-    checks.check("a stranger learns nothing", stranger(&plugin));
+    checks.check(
+        "a Service that no controller serves is on no node",
+        headless(&plugin),
+    );
+    checks.check(
+        "an account without permission gets no answer",
+        stranger(&plugin),
+    );
     Ok(())
 }
 
@@ -127,7 +132,7 @@ fn on_all(verdict: &Value) -> Result<()> {
     Ok(())
 }
 
-/// The address of a pod that our kubelet has started.
+/// The address of a pod that the kubelet of the lab has started.
 fn address_of(plugin: &Plugin<'_>, name: &str) -> Result<IpAddr> {
     let path = "jsonpath={.status.podIP}";
     let words = ["get", "pod", name, "-o", path];
@@ -138,8 +143,8 @@ fn address_of(plugin: &Plugin<'_>, name: &str) -> Result<IpAddr> {
     })
 }
 
-/// Nodes whose plans have the address for this Service. A pod that ends still serves the Service of
-/// policy Local on its own node, which has nobody else.
+/// Number of nodes whose plans have the address for this Service. A terminating pod still serves
+/// the Service of policy Local on its own node, which has no other endpoint.
 fn holders(plugin: &Plugin<'_>, address: IpAddr) -> Result<usize> {
     let agents = plugin.replicas.rig.agents()?;
     let mut holders = 0;
@@ -154,7 +159,8 @@ fn holders(plugin: &Plugin<'_>, address: IpAddr) -> Result<usize> {
     Ok(holders)
 }
 
-/// Waits until the API server tells of the endpoint: what is not there yet is not waited for.
+/// Waits until the EndpointSlice has the endpoint or lost it: `wait` does not cover changes that
+/// are not stored yet.
 fn wait_slice(plugin: &Plugin<'_>, address: IpAddr, there: bool) -> Result<()> {
     let of_service = "kubernetes.io/service-name=web";
     let path =
@@ -194,7 +200,7 @@ fn failing(plugin: &Plugin<'_>) -> Result<()> {
     ensure!(waiting[0]["node"] == "node-7", "{verdict}");
     let reason = waiting[0]["reason"].as_str().unwrap_or_default();
     ensure!(reason.contains(FAILURE), "{verdict}");
-    // No batch follows: the agent tells by itself that what failed works now.
+    // No batch follows: the agent reports on its own that the retry succeeded.
     on_all(&plugin.converges(&[])?)
 }
 
@@ -232,15 +238,15 @@ fn unseen(plugin: &Plugin<'_>) -> Result<()> {
     plugin.replicas.rig.plane.kubectl(&words).map(drop)
 }
 
-/// The nodes of the first controller have never had a stream at the others.
+/// Nodes of the first controller never connected to the others.
 fn unanswered(plugin: &Plugin<'_>) -> Result<()> {
     let (_, others) = plugin.controllers.split_once(',').context("one only")?;
-    let nobody = Plugin {
+    let unreachable = Plugin {
         replicas: plugin.replicas,
         controllers: format!("http://127.0.0.1:1,{others}"),
         kubeconfig: plugin.kubeconfig.clone(),
     };
-    let (code, verdict) = nobody.wait(&["--timeout", "1", "--unseen", "0"])?;
+    let (code, verdict) = unreachable.wait(&["--timeout", "1", "--unseen", "0"])?;
     ensure!(code == 1, "it ended with {code}: {verdict}");
     let waiting = verdict["waiting"].as_array().context("no list")?;
     ensure!(!waiting.is_empty(), "{verdict}");
@@ -262,7 +268,7 @@ spec: {clusterIP: None, ports: [{port: 80}]}
     let (code, verdict) = plugin.wait(&words)?;
     ensure!(code == 1, "it ended with {code}: {verdict}");
     let held_up = verdict["heldUp"].to_string();
-    ensure!(held_up.contains("nobody serves it"), "{verdict}");
+    ensure!(held_up.contains("no controller serves it"), "{verdict}");
     Ok(())
 }
 

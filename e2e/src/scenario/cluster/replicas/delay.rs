@@ -1,5 +1,4 @@
-//! A way to the API server that can be closed for what comes back: whoever goes through it reads no more
-//! news, and does not hear why.
+//! A proxy to the API server that can stop passing responses: its clients get no more events, and no error.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +13,7 @@ use anyhow::{Context, Result};
 const LOOK: Duration = Duration::from_millis(10);
 const LOCAL: &str = "https://127.0.0.1:";
 
-/// The way; dropping it ends its connections.
+/// The proxy; dropping it ends its connections.
 pub(super) struct Delay {
     held: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
@@ -22,7 +21,7 @@ pub(super) struct Delay {
 }
 
 impl Delay {
-    /// Opens a way to where a kubeconfig leads, and makes it lead here.
+    /// Starts a proxy to the server of a kubeconfig, and changes the kubeconfig to use the proxy.
     pub(super) fn before(kubeconfig: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let (_, rest) = text.split_once(LOCAL).context("no server on loopback")?;
@@ -49,7 +48,7 @@ impl Delay {
         })
     }
 
-    /// From now on nothing comes back, or again all of it.
+    /// Stops or resumes passing responses.
     pub(super) fn hold(&self, holds: bool) {
         self.held.store(holds, Ordering::Release);
     }
@@ -59,7 +58,7 @@ impl Drop for Delay {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // One that died has no connections any more.
+            // A thread that panicked has closed its connections.
             drop(thread.join());
         }
     }
@@ -88,7 +87,7 @@ fn accept(listener: &TcpListener, to: SocketAddr, held: &AtomicBool, over: &Atom
 fn copy(mut from: TcpStream, mut to: TcpStream, held: Option<&AtomicBool>, over: &AtomicBool) {
     let mut buffer = [0; 16 * 1024];
     let waits = || held.is_some_and(|held| held.load(Ordering::Acquire));
-    // So that the end is noticed where nothing comes.
+    // The timeout lets the thread notice the end while nothing arrives.
     let patience = from
         .set_nonblocking(false)
         .and_then(|()| from.set_read_timeout(Some(LOOK * 10)));
@@ -106,7 +105,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, held: Option<&AtomicBool>, over:
             break;
         }
     }
-    // Whoever is gone needs not be told.
+    // The peer may be gone already.
     drop(from.shutdown(Shutdown::Both));
     drop(to.shutdown(Shutdown::Both));
 }

@@ -1,5 +1,5 @@
-//! A controller that has not read what the others have: agents that come to it with a newer plan keep
-//! that, and it sends them nothing before it has read as much.
+//! A controller that has not read as much as the others: agents that connect with a newer plan keep it, and get
+//! nothing until the controller has caught up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,13 +15,14 @@ use crate::waits::sleep_until;
 
 /// The Services that have the pods.
 const SERVICES: usize = 2;
-/// For how long agents have only the one that lags, after all came to it, on hardware.
+/// How long agents have only the lagging controller after all connected to it, on hardware.
 const ALONE: Duration = Duration::from_secs(2);
-/// A pod comes in steps, each of them a plan; after so long without one it is there.
+/// A pod is added in several steps, each of which changes the plan. After this time without a new
+/// plan it is complete.
 const STILL: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Starts this one, lets it lag behind, and ends the others.
+/// Starts this controller, makes it lag behind, and ends the others.
 pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Checks) -> Result<()> {
     let replica = replicas.named(lagging)?;
     let delay = Delay::before(&replica.kubeconfig)?;
@@ -32,7 +33,7 @@ pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Check
     delay.hold(true);
     replicas.rig.plane.apply(&pod(8))?;
     replicas.wait_all_news(&before)?;
-    // On a busy machine two steps may be further apart than agents seemed to be done.
+    // On a busy machine, two steps may be further apart than [`STILL`].
     replicas.wait_ready_pod("web-8")?;
     replicas.rig.wait_equal(MOVED)?;
     let (newest, streams) = (replicas.hashes()?, replicas.rig.agents()?.streams());
@@ -45,26 +46,26 @@ pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Check
     }
     let console = replicas.rig.stage.console;
     console.line(&format!(
-        "only controller {lagging} is left, which has not read what agents know"
+        "only controller {lagging} is left, and its cache is older than the agents' plans"
     ));
     let asked = replicas.wait_asked(lagging, mark, newest.len());
-    checks.check("it was asked by all of them", asked);
+    checks.check("all of the agents connected to it", asked);
     sleep_until(Instant::now() + replicas.rig.stage.waits.limit(ALONE))?;
     checks.require(
-        "agents that know more than a controller that lags keep it",
+        "agents with a newer plan than the lagging controller keep it",
         replicas.hashes()? == newest,
-        "some were given another plan",
+        "some agents got another plan",
     );
     replicas.rig.plane.apply(&pod(9))?;
     delay.hold(false);
     checks.check(
-        "they follow it once it has read as much",
+        "they follow it once it has caught up",
         replicas.rig.wait_equal(MOVED),
     );
     let agents = replicas.rig.agents()?;
     let (now, all) = (agents.streams(), agents.nodes().count() as u64);
     checks.require(
-        "over streams to it",
+        "over new streams to it",
         now >= streams + all,
         &format!("{now} streams, {streams} before"),
     );
@@ -102,7 +103,8 @@ impl Replicas<'_> {
         })
     }
 
-    /// Waits until agents of so many nodes have come to a controller that they know more than.
+    /// Waits until agents of this number of nodes have connected to the lagging controller with
+    /// newer plans.
     fn wait_asked(&mut self, lagging: &str, mark: usize, nodes: usize) -> Result<()> {
         let waits = self.rig.stage.waits;
         let replica = self.named(lagging)?;
@@ -110,7 +112,7 @@ impl Replicas<'_> {
             let said = replica.said().split_off(mark);
             let asked = said
                 .lines()
-                .filter(|line| line.contains("the agent knows more; listing again"));
+                .filter(|line| line.contains("the agent has a newer plan; listing again"));
             let node = |line: &str| Some(line.split_once("node=")?.1.split(' ').next()?.to_owned());
             let asked: BTreeSet<_> = asked.filter_map(node).collect();
             ensure!(asked.len() == nodes, "only {asked:?}");
@@ -118,7 +120,7 @@ impl Replicas<'_> {
         })
     }
 
-    /// Waits until every agent has another plan than before, and none has had a newer one for a while.
+    /// Waits until every agent has another plan than before, and none got a newer one for [`STILL`].
     fn wait_all_news(&self, before: &[Option<PlanHash>]) -> Result<()> {
         let mut last = self.hashes()?;
         let mut since = Instant::now();
@@ -130,8 +132,8 @@ impl Replicas<'_> {
                 last = now;
             }
             let all = last.iter().zip(before).all(|(now, before)| now != before);
-            ensure!(all, "some have the plan of before");
-            ensure!(since.elapsed() >= still, "they are given plans still");
+            ensure!(all, "some agents have the previous plan");
+            ensure!(since.elapsed() >= still, "agents still get new plans");
             Ok(())
         })
     }

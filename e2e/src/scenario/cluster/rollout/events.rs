@@ -1,5 +1,4 @@
-//! What people are told as events: of nodes that fail, of a change that is taken back, of a Service that says
-//! something impossible (S-209).
+//! Events: about nodes that fail, a rollout that is rolled back, and a Service with an invalid setting (S-209).
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::scenario::Checks;
 /// Warnings about Services are stored twice a minute at most.
 const STORED: Duration = Duration::from_secs(60);
 
-/// After some nodes failed and a change was taken back.
+/// Checks the events after some nodes failed and a change was rolled back.
 pub(super) fn after_failure(replicas: &Replicas<'_>, checks: &mut Checks, failed: &[String]) {
     let of_nodes = |event: &Value| {
         event["type"] == "Warning"
@@ -24,8 +23,8 @@ pub(super) fn after_failure(replicas: &Replicas<'_>, checks: &mut Checks, failed
                 .any(|node| event["regarding"]["name"] == **node)
     };
     checks.check(
-        "an event tells of a node that failed (S-209)",
-        told(replicas, STEP, of_nodes),
+        "an event reports a node that failed (S-209)",
+        has_event(replicas, STEP, of_nodes),
     );
     let of_settings = |event: &Value| {
         event["type"] == "Warning"
@@ -33,12 +32,12 @@ pub(super) fn after_failure(replicas: &Replicas<'_>, checks: &mut Checks, failed
             && event["regarding"]["kind"] == "ProxyConfig"
     };
     checks.check(
-        "an event tells that the change was taken back",
-        told(replicas, STEP, of_settings),
+        "an event reports that the change was rolled back",
+        has_event(replicas, STEP, of_settings),
     );
 }
 
-/// With a Service that cannot be meant so.
+/// Checks the event about a Service with an invalid annotation.
 pub(super) fn of_service(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let annotate = |value: &str| {
         let words = ["annotate", "service", "web", "--overwrite", value];
@@ -49,19 +48,19 @@ pub(super) fn of_service(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Re
         let words = ["describe", "service", "web"];
         let text = replicas.rig.plane.kubectl(&words)?;
         let events = text.split("Events:").nth(1).unwrap_or_default();
-        let told = events.contains("Warning") && events.contains("tomorrow");
-        ensure!(told, "{text}");
+        let has_event = events.contains("Warning") && events.contains("tomorrow");
+        ensure!(has_event, "{text}");
         Ok(())
     });
     checks.check(
-        "kubectl describe service tells what is wrong with it (S-209)",
+        "kubectl describe service shows what is wrong with it (S-209)",
         seen,
     );
     annotate("proxy.portolan.dev/drain-")?;
     Ok(())
 }
 
-fn told(replicas: &Replicas<'_>, limit: Duration, is: impl Fn(&Value) -> bool) -> Result<()> {
+fn has_event(replicas: &Replicas<'_>, limit: Duration, is: impl Fn(&Value) -> bool) -> Result<()> {
     let words = ["get", "events.events.k8s.io", "-n", "default", "-o", "json"];
     replicas.eventually("the event", limit, || {
         let list: Value = serde_json::from_str(&replicas.rig.plane.kubectl(&words)?)?;
@@ -76,8 +75,8 @@ fn told(replicas: &Replicas<'_>, limit: Duration, is: impl Fn(&Value) -> bool) -
                 event["note"]
             )
         });
-        let told = events.iter().any(&is);
-        ensure!(told, "{}", lines.collect::<Vec<_>>().join("\n"));
+        let has_event = events.iter().any(&is);
+        ensure!(has_event, "{}", lines.collect::<Vec<_>>().join("\n"));
         Ok(())
     })
 }

@@ -1,5 +1,5 @@
-//! Settings in waves on a real API server: canary, soak, zone by zone; a gate that is not passed; pause and
-//! undo; the end of the controller that leads, in the middle of a wave.
+//! Settings in waves on a real API server: canary, soak, zone by zone; a failed gate; pause and undo; and a leader
+//! that is killed in the middle of a wave.
 
 mod events;
 mod plugin;
@@ -24,12 +24,13 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 };
 
 const NODES: u8 = 12;
-/// Until a step of a rollout is done, on hardware: a look every 2 s, a status every 5 s.
+/// Until a rollout step is done, on hardware: the controller checks every 2 s and writes a status
+/// every 5 s.
 const STEP: Duration = Duration::from_secs(30);
-/// Until another controller leads, which has 15 s without a word behind it, and a wave is through.
+/// Until another controller leads (the lease expires after 15 s) and a wave is complete.
 const TAKEN: Duration = Duration::from_secs(60);
 
-/// How far a rollout is, and which nodes have which scheduler.
+/// State of a rollout, and the scheduler of each node.
 #[derive(Debug)]
 struct Seen {
     status: Value,
@@ -47,11 +48,11 @@ impl Seen {
     }
 }
 
-/// The status first: nodes may be ahead of what was read, never behind it for long.
+/// Reads the status first: nodes may be ahead of it, but never behind it for long.
 fn look(rig: &Rig<'_>) -> Result<Seen> {
     let words = ["get", "proxyconfig", "-o", "json"];
     let configs: Value = serde_json::from_str(&rig.plane.kubectl(&words)?)?;
-    // The controller that leads makes it; until then there is none.
+    // The leader creates it; until then there is none.
     let config = &configs["items"][0];
     let agents = rig.agents()?;
     let nodes = agents
@@ -63,7 +64,7 @@ fn look(rig: &Rig<'_>) -> Result<Seen> {
     })
 }
 
-/// Waits until the rollout is as somebody wants it.
+/// Waits until `is` holds for the rollout.
 fn until(
     replicas: &Replicas<'_>,
     what: &str,
@@ -106,11 +107,11 @@ fn waves_and_gate(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
 
 fn rights(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let nothing = replicas.rig.audit()?.nothing_forbidden();
-    checks.check("nobody does what it may not", nothing);
+    checks.check("no controller needs more permissions than it has", nothing);
     Ok(())
 }
 
-/// Without waves, a change reaches all nodes at once; the waves are asked for then.
+/// Without waves, a change reaches all nodes at once. Then waves are configured.
 fn begin(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
     until(replicas, "the first revision", STEP, |seen| {
         seen.text("currentRevision") == "default-1"
@@ -133,7 +134,7 @@ fn begin(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {
         .configure(&json!({"rollout": {"soak": "1s", "maxParallel": 2}}))
 }
 
-/// A change goes through all waves.
+/// A change passes all waves.
 fn waves(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<String> {
     replicas
         .rig
@@ -143,11 +144,11 @@ fn waves(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<String> {
     })?;
     let with = seen.with("lc");
     checks.require(
-        "the canary alone has it",
+        "only the canary has it",
         with.len() == 1,
         &format!("{seen:?}"),
     );
-    let canary = with.first().context("nobody has it")?.to_string();
+    let canary = with.first().context("no node has it")?.to_string();
     let canary_zone = zone_of(&canary);
     let seen = until(replicas, "the first zone", STEP, |seen| {
         seen.text("wave") == "zone zone-1" && seen.with("lc").len() > 1
@@ -155,7 +156,7 @@ fn waves(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<String> {
     let with = seen.with("lc");
     let inside = |node: &&str| zone_of(node) == "zone-1" || **node == *canary;
     checks.require(
-        &format!("then nodes of the first zone (the canary {canary} is in {canary_zone})"),
+        &format!("then nodes of the first zone have it (the canary {canary} is in {canary_zone})"),
         with.iter().all(inside),
         &format!("{seen:?}"),
     );
@@ -189,23 +190,23 @@ fn killed(replicas: &mut Replicas<'_>, checks: &mut Checks, canary: &str) -> Res
         .into_iter()
         .filter(|node| zone_of(node) == "zone-3" && **node != *canary);
     checks.require(
-        "zones that were not reached do not have it",
+        "zones that the rollout has not reached do not have it",
         others.count() == 0,
         &format!("{left:?}"),
     );
-    let seen = until(replicas, "another one to go on", TAKEN, |seen| {
+    let seen = until(replicas, "another controller to continue", TAKEN, |seen| {
         seen.text("wave") == "zone zone-3"
     })?;
     let reached = seen.status["touchedNodes"].as_u64().unwrap_or_default();
     checks.require(
-        "another one goes on where it was",
+        "another controller continues the rollout",
         reached >= touched,
         &format!("{seen:?}"),
     );
     Ok(())
 }
 
-/// Nodes of the second zone do not take it.
+/// Nodes of the second zone fail to apply it.
 fn gate(replicas: &Replicas<'_>, checks: &mut Checks, canary: &str) -> Result<()> {
     let agents = replicas.rig.agents()?;
     let second = agents
@@ -218,19 +219,19 @@ fn gate(replicas: &Replicas<'_>, checks: &mut Checks, canary: &str) -> Result<()
     until(replicas, "the second zone", STEP, |seen| {
         seen.text("wave") == "zone zone-2"
     })?;
-    let back = until(replicas, "the change to be taken back", STEP, |seen| {
+    let back = until(replicas, "the change to be rolled back", STEP, |seen| {
         seen.text("phase") == "RolledBack" && seen.with("lc").len() == usize::from(NODES)
     })?;
     let failed: Vec<_> = agents.disliked().collect();
     checks.require(
-        "no more than may be at once were given what they fail with",
+        "no more nodes than allowed at once got the failing change",
         (1..=2).contains(&failed.len()),
         &format!("{failed:?}"),
     );
     let reason = back.text("reason");
     let says = reason.contains("zone zone-2") && reason.contains(FAILURE);
     checks.require(
-        "the reason names the wave and what a node said",
+        "the reason names the wave and the error of a node",
         says,
         reason,
     );
@@ -239,7 +240,7 @@ fn gate(replicas: &Replicas<'_>, checks: &mut Checks, canary: &str) -> Result<()
     Ok(())
 }
 
-/// The zone of a node, as this replicas gives them.
+/// The zone of a node in this scenario.
 fn zone_of(node: &str) -> &'static str {
     let number: u8 = node
         .strip_prefix("node-")

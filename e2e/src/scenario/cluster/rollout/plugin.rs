@@ -1,5 +1,4 @@
-//! `kubectl proxyplan` at work on a cluster whose settings are in waves: a person holds a change, lets it go
-//! on, takes it back, and looks at nodes.
+//! `kubectl proxyplan` on a cluster with a rollout of settings: pause, resume, undo, and commands that show nodes.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,10 +9,10 @@ use crate::control_plane::Reach;
 use crate::program::Program;
 use crate::scenario::Checks;
 
-/// What the nodes have before and after.
+/// The scheduler of the nodes before and after.
 const FORMER: &str = "lc";
 
-/// Something to explain, whose one endpoint nobody makes or ends.
+/// A Service for `explain`, with one static endpoint.
 const WEB: &str = "
 apiVersion: v1
 kind: Service
@@ -29,7 +28,7 @@ endpoints: [{addresses: [10.244.1.77], conditions: {ready: true}}]
 ";
 
 impl Replicas<'_> {
-    /// Runs it; its exit code, what it printed, and what it said beside that.
+    /// Runs the plugin; returns its exit code, standard output and standard error.
     fn plugin(&self, words: &[&str]) -> Result<(i32, String, String)> {
         let kubeconfig = self.rig.plane.kubeconfig(Reach::Here);
         let kubeconfig = kubeconfig.display().to_string();
@@ -39,7 +38,7 @@ impl Replicas<'_> {
         Ok((code, ended.output, ended.errors))
     }
 
-    /// The same, for what ends well.
+    /// The same for a command that has to succeed; returns its output.
     fn printed(&self, words: &[&str]) -> Result<String> {
         let (code, printed, said) = self.plugin(words)?;
         ensure!(code == 0, "{words:?} ended with {code}: {printed}{said}");
@@ -51,35 +50,35 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
     replicas.rig.plane.apply(WEB)?;
     try_again(replicas, checks)?;
     hold_and_undo(replicas, checks)?;
-    checks.check("rollout history names what can be gone back to", {
+    checks.check("rollout history lists the revisions to undo to", {
         history(replicas)
     });
     checks.check(
-        "show: the plan that is made here is the one in force on the node",
+        "show: the locally computed plan is the one in force on the node",
         in_force(replicas),
     );
-    checks.check("top: all nodes are well", top(replicas));
+    checks.check("top: all nodes are healthy", top(replicas));
     checks.check(
-        "diff: what two nodes have in common and what not",
+        "diff: what two nodes have in common and where they differ",
         differ(replicas),
     );
     checks.check("explain: why an endpoint is served", explained(replicas));
-    checks.check("a node that is not there is named", unknown(replicas));
-    checks.check("a shell can complete it", completes());
+    checks.check("an unknown node is named in the error", unknown(replicas));
+    checks.check("shell completion works", completes());
     Ok(())
 }
 
-/// What was taken back a moment ago fails again.
+/// A change that was rolled back a moment ago is retried and fails again.
 fn try_again(replicas: &Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let resumed = replicas.printed(&["rollout", "resume"])?;
     until(replicas, "it to be tried again", STEP, |seen| {
         seen.text("phase") != "RolledBack"
     })?;
-    let seen = until(replicas, "it to be taken back again", STEP, |seen| {
+    let seen = until(replicas, "it to be rolled back again", STEP, |seen| {
         seen.text("phase") == "RolledBack" && seen.with(FORMER).len() == usize::from(NODES)
     });
     checks.check(
-        "rollout resume: what was taken back is tried again",
+        "rollout resume: a change that was rolled back is retried",
         seen.map(drop),
     );
     checks.require("it says so", resumed.trim() == "resumed", &resumed);
@@ -98,13 +97,13 @@ fn hold_and_undo(replicas: &Replicas<'_>, checks: &mut Checks) -> Result<()> {
         seen.text("phase") == "Paused"
     })?;
     checks.require(
-        "a paused change reaches nobody",
+        "a paused change reaches no node",
         seen.with("wlc").is_empty(),
         &format!("{seen:?}"),
     );
     let (code, printed, _) = replicas.plugin(&["rollout", "status"])?;
     checks.require(
-        "rollout status says that it is held, and ends with 1",
+        "rollout status reports the pause and exits with code 1",
         code == 1 && printed.contains("is paused"),
         &printed,
     );
@@ -115,18 +114,18 @@ fn hold_and_undo(replicas: &Replicas<'_>, checks: &mut Checks) -> Result<()> {
     let seen = until(replicas, "it to go on", STEP, |seen| {
         seen.text("phase") == "Soaking" && seen.with("wlc").len() == 1
     });
-    checks.check("rollout resume: it goes on with a canary", seen.map(drop));
+    checks.check("rollout resume: it continues with a canary", seen.map(drop));
     let printed = replicas.printed(&["rollout", "undo"])?;
     let seen = until(replicas, "the undo", STEP, |seen| {
         seen.text("phase") == "Complete" && seen.with(FORMER).len() == usize::from(NODES)
     });
     checks.check(
-        "rollout undo: the canary has again what it had",
+        "rollout undo: the canary has its previous settings again",
         seen.map(drop),
     );
     let printed = printed + &replicas.printed(&["rollout", "status"])?;
     checks.require(
-        "it is told that the spec is not in force then",
+        "a condition reports that the spec is not in force",
         printed.matches("redo").count() == 2,
         &printed,
     );

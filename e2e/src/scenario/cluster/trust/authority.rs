@@ -1,4 +1,4 @@
-//! Certificates of the controller, made by authorities of a scenario.
+//! Certificates of the controller, signed by CAs of a scenario.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use rcgen::{
     KeyPair,
 };
 
-/// The name that agents want.
+/// The server name that agents expect.
 pub(crate) const NAME: &str = "portolan-controller";
 
 /// Signs certificates.
@@ -53,14 +53,14 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Replaces both, each whole.
+    /// Replaces both files, each atomically.
     pub(super) fn write(&self, certificate: &str, key: &str) -> Result<()> {
         replace(&self.certificate, certificate)?;
         replace(&self.key, key)
     }
 }
 
-/// Replaces a file whole, as whoever mounts it does.
+/// Replaces a file atomically, as the kubelet does with mounted Secrets.
 pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
     let draft = path.with_extension("draft");
     std::fs::write(&draft, text).with_context(|| format!("write {}", draft.display()))?;

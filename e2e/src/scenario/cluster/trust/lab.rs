@@ -130,7 +130,7 @@ impl<'a> Lab<'a> {
         Ok((status.parse()?, text))
     }
 
-    /// How often somebody was refused for this reason, by the metrics.
+    /// Number of refusals for this reason, from the metrics.
     pub(super) fn refused(&self, reason: &str) -> Result<u64> {
         let name = format!("portolan_controller_stream_refusals_total{{reason=\"{reason}\"}} ");
         let (status, text) = self.page("/metrics")?;
@@ -181,7 +181,7 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    /// Waits until agents have opened so many streams since they were started, and have one now.
+    /// Waits until each agent has opened this number of streams since its start, and has one now.
     pub(super) fn wait_streams(&self, on_hardware: Duration, streams: u64) -> Result<()> {
         let agents = self.rig.agents()?;
         self.rig

@@ -1,5 +1,5 @@
-//! Trust between the controller and agents, with tokens of a real API server: who is let in, who is not
-//! and what both sides are told, certificates that are replaced under streams, and how often tokens are
+//! Authentication between the controller and agents, with tokens of a real API server: which agents are accepted,
+//! what both sides report about a refused one, replaced certificates under open streams, and how often tokens are
 //! reviewed.
 
 mod authority;
@@ -10,7 +10,7 @@ mod refusals;
 mod rotation;
 mod tokens;
 
-/// For whoever else has agents with tokens.
+/// For other scenarios that have agents with tokens.
 pub(in crate::scenario) mod agents {
     pub(crate) use super::authority::{Authority, NAME};
     pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, bound, issue, pod};
@@ -29,19 +29,20 @@ use lab::Lab;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "trust",
-    shows: "agents with tokens of a real API server over TLS: who is refused, with which words; certificates replaced under traffic",
+    shows: "agents with tokens of a real API server over TLS: refusals and their messages; \
+        certificates replaced under traffic",
     run,
 };
 
-/// Agents that come back together. There is one more, whose pod is deleted.
+/// Number of agents that reconnect together. There is one more, whose pod is deleted.
 const NODES: u8 = 200;
-/// Those of them that are there while certificates are replaced.
+/// Number of agents while certificates are replaced.
 const FEW: u8 = 24;
 /// Until all of them have a plan, on hardware.
 const PLANS: Duration = Duration::from_secs(60);
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    // Pods get no endpoints here, so nobody has to make any.
+    // No endpoints are needed here.
     let options = Options {
         controllers: vec!["namespace-controller".into()],
         ..Options::default()
@@ -67,8 +68,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("agents with tokens", connected),
             ("pages", pages::run),
             ("refusals", refusals::run),
-            ("certificates that are replaced", rotation::run),
-            ("agents that come back together", storm),
+            ("replaced certificates", rotation::run),
+            ("agents that reconnect together", storm),
             ("a certificate of its own", own::run),
             ("rights", rights),
         ],
@@ -84,7 +85,7 @@ fn connected(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// All agents lose their controller and find another one that knows nobody yet.
+/// All agents lose their controller and connect to a new one with an empty token cache.
 fn storm(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.start_agents(usize::from(NODES))?;
     lab.wait_streams(PLANS, u64::from(NODES))?;
@@ -102,10 +103,10 @@ fn storm(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     ));
     let most = usize::from(NODES);
     checks.check(
-        "which costs the API server one TokenReview an agent and no more",
+        "which costs the API server at most one TokenReview per agent",
         (|| {
             ensure!(reviews <= most, "it was asked for {reviews} reviews");
-            ensure!(reviews > 0, "nobody was reviewed");
+            ensure!(reviews > 0, "no token was reviewed");
             Ok(())
         })(),
     );
@@ -114,7 +115,7 @@ fn storm(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 fn rights(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     checks.check(
-        "the controller needs no more rights than it has",
+        "the controller needs no more permissions than it has",
         lab.rig.audit()?.nothing_forbidden(),
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! The controller makes an authority and a certificate for itself, and finds them again.
+//! The controller creates its own CA and certificate, and finds them again after a restart.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const KEPT: [&str; 4] = [
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.rig.kill_controller()?;
     lab.start_controller_showing(&KEPT)?;
-    let what = "the controller to say whom to believe";
+    let what = "the controller to publish its CA";
     let bundle = lab.rig.eventually(what, BACK, || {
         let bundle = bundle(lab)?;
         ensure!(bundle.contains("BEGIN CERTIFICATE"), "{bundle}");
@@ -31,20 +31,22 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     replace(&lab.ca, &bundle)?;
     lab.start_agents(usize::from(AGENTS))?;
     checks.check(
-        "a controller that makes its own certificate is believed by its ConfigMap",
+        "agents trust a controller with its own CA by the CA in its ConfigMap",
         lab.wait_streams(BACK, u64::from(AGENTS)),
     );
     lab.rig.kill_controller()?;
     lab.start_controller_showing(&KEPT)?;
     checks.check(
-        "and again after a restart: it finds what it made",
+        "and again after a restart: it finds the CA that it created",
         lab.wait_streams(BACK, 2 * u64::from(AGENTS)),
     );
     let same = || {
         ensure!(self::bundle(lab)? == bundle, "the ConfigMap is another one");
         let said = lab.rig.controller_said()?;
-        let made = said.matches("there is no authority yet").count();
-        ensure!(made == 1, "an authority was made {made} times");
+        let made = said
+            .matches("creating a CA, since there is none yet")
+            .count();
+        ensure!(made == 1, "a CA was created {made} times");
         ensure!(!said.contains("PRIVATE KEY"), "the log holds a key");
         Ok(())
     };

@@ -1,4 +1,5 @@
-//! Pages over TLS, with the certificate that agents are shown: for whom the API server lets.
+//! Pages over TLS with the certificate for agents: only accounts that the API server authorizes may
+//! read them.
 
 use std::path::Path;
 
@@ -21,7 +22,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         believed(lab),
     );
     checks.check(
-        "and shows its token to nobody whose certificate it does not believe",
+        "and sends no token to a server whose certificate it does not trust",
         unbelieved(lab),
     );
     Ok(())
@@ -74,8 +75,8 @@ fn believed(lab: &Lab<'_>) -> Result<()> {
 }
 
 fn unbelieved(lab: &Lab<'_>) -> Result<()> {
-    let ca = lab.rig.file("somebody-else.crt");
-    replace(&ca, &Authority::new("somebody else")?.pem())?;
+    let ca = lab.rig.file("other-ca.crt");
+    replace(&ca, &Authority::new("another CA")?.pem())?;
     let (code, verdict) = wait(lab, &ca, 1)?;
     ensure!(code == 1, "it ended with {code}: {verdict}");
     let held_up = verdict["heldUp"].to_string();

@@ -1,4 +1,4 @@
-//! Who is refused, and what the agent, the controller's log and its metrics say.
+//! Refused agents: the message to the agent, the controller's log and its metrics.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,29 +13,32 @@ use crate::scenario::Checks;
 
 /// Until an agent has been refused, on hardware; and until a stream whose pod is gone has ended.
 const REFUSED: Duration = Duration::from_secs(30);
-/// Until an agent has connected and has a plan, also where the controller has to look at its files twice.
+/// Until an agent has connected and has a plan, including two file checks of the controller.
 const PLANNED: Duration = Duration::from_secs(40);
 
-/// Somebody who comes for a plan.
+/// An agent that requests a plan.
 struct Comer {
     what: &'static str,
     access: Access,
     /// The reason in the metrics.
     reason: &'static str,
-    /// What the agent says.
-    told: &'static str,
-    /// What the controller's log says.
+    /// The message that the agent reports.
+    message: &'static str,
+    /// Text in the controller's log.
     logged: &'static str,
 }
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for comer in comers(lab)? {
         let result = refused(lab, &comer);
-        checks.check(&format!("{} is refused and told why", comer.what), result);
+        checks.check(
+            &format!("{} is refused and gets the reason", comer.what),
+            result,
+        );
     }
     let good = good_again(lab);
     checks.check(
-        "a token that the scenario signs with the right end is let in",
+        "a token that the scenario signs with a valid expiry is accepted",
         good,
     );
     checks.check("the stream of a pod that is deleted ends", deleted(lab));
@@ -65,57 +68,57 @@ fn comers(lab: &Lab<'_>) -> Result<Vec<Comer>> {
             what: "a token for another audience",
             access: with("audience", &issued(ACCOUNT, "vault")?)?,
             reason: "audience",
-            told: "the token is meant for vault, not for portolan-controller",
+            message: "the token is for vault, not for portolan-controller",
             logged: "--token-audience of the controller",
         },
         Comer {
             what: "a token of another service account",
             access: with("account", &issued(OTHER, AUDIENCE)?)?,
             reason: "service_account",
-            told: "is of system:serviceaccount:portolan:somebody, not of system:serviceaccount:portolan:portolan-agent",
+            message: "is of system:serviceaccount:portolan:other-account, not of system:serviceaccount:portolan:portolan-agent",
             logged: "--agent-service-account",
         },
         Comer {
             what: "an agent that asks for the plan of another node",
             access: with("other-node", of_node_2)?,
             reason: "other_node",
-            told: "its token is of a pod on node-2, and it asks for node-1",
-            logged: "reads the plan of its own node only",
+            message: "its token is of a pod on node-2, but it asks for node-1",
+            logged: "may read only the plan of its own node",
         },
         Comer {
             what: "a token that has expired",
             access: with("expired", &tokens::ending(&own, &key, ended)?)?,
             reason: "expired",
-            told: "the token expired at",
-            logged: "does the kubelet renew --token-file",
+            message: "the token expired at",
+            logged: "check that the kubelet renews --token-file",
         },
         Comer {
-            what: "a token with a signature of nobody",
+            what: "a token with an invalid signature",
             access: with("forged", &tokens::forged(&own)?)?,
             reason: "not_accepted",
-            told: "the API server does not accept the token",
+            message: "the API server does not accept the token",
             logged: "invalid bearer token",
         },
         Comer {
             what: "an agent without a token",
             access: lab.access("none", None)?,
             reason: "no_token",
-            told: "no token came",
-            logged: "see --token-file of the agent",
+            message: "the request has no token",
+            logged: "check --token-file of the agent",
         },
         Comer {
             what: "an agent that speaks no TLS",
             access: Access::insecure(lab.address()?),
             reason: "plain_text",
-            told: "this controller speaks TLS, and the agent does not",
+            message: "this controller uses TLS, but the agent does not",
             logged: "start it with --controller-ca",
         },
         Comer {
             what: "a controller whose authority the agent does not know",
             access: unbelieving,
             reason: "handshake",
-            told: "is signed by nobody in --controller-ca",
-            logged: "see its --controller-ca",
+            message: "is not signed by a CA in --controller-ca",
+            logged: "check its --controller-ca",
         },
     ])
 }
@@ -130,11 +133,11 @@ fn refused(lab: &Lab<'_>, comer: &Comer) -> Result<()> {
     let before = lab.refused(comer.reason)?;
     let agents = LightAgents::start_with([("node-1".to_owned(), comer.access.clone())])?;
     lab.rig.eventually("the agent to be refused", REFUSED, || {
-        let told = agents.link("node-1").trouble.unwrap_or_default();
-        ensure!(told.contains(comer.told), "it says {told:?}");
+        let message = agents.link("node-1").trouble.unwrap_or_default();
+        ensure!(message.contains(comer.message), "it says {message:?}");
         Ok(())
     })?;
-    ensure!(agents.hash("node-1").is_none(), "it was given a plan");
+    ensure!(agents.hash("node-1").is_none(), "it got a plan");
     lab.rig
         .eventually("the controller to count it", REFUSED, || {
             let counted = lab.refused(comer.reason)? > before;
@@ -150,7 +153,8 @@ fn refused(lab: &Lab<'_>, comer: &Comer) -> Result<()> {
     Ok(())
 }
 
-/// What makes the expired one a refusal of its end: another end is accepted.
+/// Shows that the expired token is refused for its expiry: the same token with another expiry is
+/// accepted.
 fn good_again(lab: &Lab<'_>) -> Result<()> {
     let (node, token) = lab.tokens.get(30).context("no such node")?;
     let end = SystemTime::now() + Duration::from_secs(1800);
@@ -180,7 +184,7 @@ fn deleted(lab: &Lab<'_>) -> Result<()> {
     lab.rig.eventually("the stream to end", REFUSED, || {
         let link = agents.link(node);
         let words = link.trouble.clone().unwrap_or_default();
-        let why = "was the agent's pod or its service account deleted";
+        let why = "whether the agent's pod or its service account was deleted";
         ensure!(words.contains(why), "{link:?}");
         Ok(())
     })?;

@@ -1,4 +1,4 @@
-//! Certificates and their authority are replaced while agents hold their streams.
+//! Certificates and their CA are replaced while agents have open streams.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::refusals::wait_planned;
 use crate::light_agents::LightAgents;
 use crate::scenario::Checks;
 
-/// Until the controller has looked at its files twice and an agent has connected, on hardware.
+/// Until the controller has checked its files twice and an agent has connected, on hardware.
 const SEEN: Duration = Duration::from_secs(40);
 
 /// Something that changes in every plan.
@@ -29,27 +29,25 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let before = lab.rig.agents()?.streams();
     lab.rig.plane.apply(&service(1))?;
     let renewed = lab.authority.controller()?;
-    let same = shown(lab, &renewed, "another certificate is shown from now on", 1);
-    checks.check("a renewed certificate is taken from its files", same);
-    // The authority: agents believe both, then the controller changes, then the old one goes.
+    let same = shown(lab, &renewed, "serving a new certificate", 1);
+    checks.check("a renewed certificate is read from its files", same);
+    // The CA: agents trust both, then the controller changes, then the old CA is removed.
     let next = Authority::new("second")?;
     replace(&lab.ca, &(lab.authority.pem() + &next.pem()))?;
     let identity = next.controller()?;
-    let rotated = shown(
-        lab,
-        &identity,
-        "another certificate is shown from now on",
-        2,
-    );
-    checks.check("so is one of another authority", rotated);
+    let rotated = shown(lab, &identity, "serving a new certificate", 2);
+    checks.check("and so is one of another CA", rotated);
     replace(&lab.ca, &next.pem())?;
     lab.rig.plane.apply(&service(2))?;
     checks.check(
-        "a new agent that knows only the new authority is let in",
+        "a new agent that trusts only the new CA is accepted",
         newcomer(lab),
     );
     let bad = bad_pair(lab, &identity);
-    checks.check("a bad pair is told, and the old one stays in force", bad);
+    checks.check(
+        "an invalid key pair is logged, and the previous one stays in use",
+        bad,
+    );
     lab.files.write(&identity.certificate, &identity.key)?;
     checks.check(
         "agents follow changes all the time",
@@ -57,7 +55,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     let streams = lab.rig.agents()?.streams() - before;
     checks.check(
-        "and no stream of theirs was opened anew",
+        "and none of their streams was reopened",
         (|| {
             ensure!(streams == 0, "{streams} were");
             Ok(())
@@ -67,7 +65,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the files and waits until the controller says so for this time.
+/// Replaces the files and waits until the controller has logged that `times` times.
 fn shown(lab: &Lab<'_>, identity: &Identity, words: &str, times: usize) -> Result<()> {
     lab.files.write(&identity.certificate, &identity.key)?;
     wait_logged(lab, words, times)
@@ -91,7 +89,7 @@ fn newcomer(lab: &Lab<'_>) -> Result<()> {
 fn bad_pair(lab: &Lab<'_>, good: &Identity) -> Result<()> {
     let other = Authority::new("third")?.controller()?;
     lab.files.write(&good.certificate, &other.key)?;
-    wait_logged(lab, "the certificate that was in force stays", 1)?;
+    wait_logged(lab, "keeping the previous certificate", 1)?;
     let log = lab.rig.controller_said()?;
     ensure!(
         log.contains("do not belong together"),

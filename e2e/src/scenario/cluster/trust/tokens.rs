@@ -1,5 +1,5 @@
-//! Tokens of agents: real ones of the API server, bound to Pods, and some that are forged with the key of
-//! the control plane or without it.
+//! Tokens of agents: real ones of the API server, bound to pods, and forged ones, with or without the key of the
+//! control plane.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,11 +21,11 @@ pub(crate) const NAMESPACE: &str = "portolan";
 /// Their service account.
 pub(crate) const ACCOUNT: &str = "portolan-agent";
 /// Another one.
-pub(super) const OTHER: &str = "somebody";
-/// Whom tokens are meant for.
+pub(super) const OTHER: &str = "other-account";
+/// The audience of the tokens.
 pub(crate) const AUDIENCE: &str = "portolan-controller";
 
-/// Accounts. Their namespace is there with the controller's rights.
+/// Service accounts. Their namespace comes with the controller's RBAC manifests.
 pub(crate) const ACCOUNTS: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -33,7 +33,7 @@ metadata: {name: portolan-agent, namespace: portolan}
 ---
 apiVersion: v1
 kind: ServiceAccount
-metadata: {name: somebody, namespace: portolan}
+metadata: {name: other-account, namespace: portolan}
 ";
 
 /// The pod of an agent.
@@ -104,7 +104,7 @@ pub(crate) async fn bound(
     token.context("it has no token")
 }
 
-/// The same token, signed anew by the control plane's key, with another end.
+/// The same token with another expiry, signed again with the control plane's key.
 pub(super) fn ending(token: &str, key: &str, end: SystemTime) -> Result<String> {
     let mut parts = token.split('.');
     let (header, payload) = parts.next().zip(parts.next()).context("no token")?;
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_signed_anew_has_another_end_and_a_signature_of_64_bytes() {
+    fn a_token_signed_again_has_another_expiry_and_a_signature_of_64_bytes() {
         let key = KeyPair::generate().unwrap();
         let payload = encoded(br#"{"exp":1,"sub":"s"}"#).unwrap();
         let token = format!("e30.{payload}.x");

@@ -79,7 +79,7 @@ fn flows_are_read_as_the_kernel_tells_them() {
     assert_eq!(flows, wanted);
 }
 
-/// S-123: what is not UDP is not even read.
+/// S-123: only UDP flows are decoded.
 #[test]
 fn flows_of_other_protocols_are_passed_over() {
     for protocol in ["06", "84"] {
@@ -91,8 +91,7 @@ fn flows_of_other_protocols_are_passed_over() {
     }
 }
 
-/// The very request that the kernel answered with the flows above, and as many of them as without the
-/// filter.
+/// The request to which the kernel replied with the flows above, the same number as without the filter.
 #[test]
 fn a_dump_asks_for_the_udp_flows_of_one_family() {
     for (family, wanted) in [
@@ -111,11 +110,11 @@ fn a_dump_asks_for_the_udp_flows_of_one_family() {
     }
 }
 
-/// Names the flow in the kernel's own bytes, with its zone and id (S-130).
+/// The request contains the flow in the same bytes as the kernel's message, with its zone and id (S-130).
 #[test]
 fn a_deletion_names_one_flow_whole() {
     for (text, flow) in captured() {
-        let told = bytes(text);
+        let sent = bytes(text);
         let (header, attributes) = (HEADER_BYTES, HEADER_BYTES + NFNETLINK_HEADER_LENGTH);
         let mut buffer = Vec::new();
         Request::Delete(&flow).encode(77, true, &mut buffer);
@@ -126,12 +125,12 @@ fn a_deletion_names_one_flow_whole() {
             "request, acknowledge"
         );
         assert_eq!(buffer[8..12], 77u32.to_ne_bytes());
-        assert_eq!(buffer[header..attributes], told[header..attributes]);
+        assert_eq!(buffer[header..attributes], sent[header..attributes]);
         let tuple = flow.family() == Family::Ipv4;
         let tuple = if tuple { 0x34 } else { 0x4c };
         if text != IN_A_ZONE_ONE_WAY {
             let whole = attributes..attributes + tuple;
-            assert_eq!(buffer[whole.clone()], told[whole], "{flow:?}");
+            assert_eq!(buffer[whole.clone()], sent[whole], "{flow:?}");
         }
         let id = [&[8, 0, 12, 0][..], &flow.id.unwrap().to_be_bytes()].concat();
         let zone = [&[6, 0, 18, 0][..], &flow.zone.to_be_bytes(), &[0, 0]].concat();

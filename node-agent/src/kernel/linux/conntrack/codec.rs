@@ -1,8 +1,8 @@
-//! Messages to and from connection tracking (`ctnetlink`): a dump of the UDP flows of a family, and
-//! the deletion of exactly one flow. No I/O.
+//! Messages to and from connection tracking (`ctnetlink`): a dump of the UDP flows of a family, and the deletion of
+//! exactly one flow. No I/O.
 //!
-//! Invariant: a deletion always names a whole flow. Without the tuple the kernel would delete every
-//! entry it has, so there is no request in which it could be missing.
+//! Invariant: a deletion always contains the tuple of the flow. Without it the kernel would delete all entries, so no
+//! request type allows it to be missing.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -52,17 +52,17 @@ const DESTINATION_PORT: u16 = 3;
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_BY_PROTOCOL: u32 = 1 << 3;
 
-/// What is asked of the kernel.
+/// A request to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request<'a> {
-    /// All UDP flows of a family. Kernels before 5.8 overlook the protocol and tell of all flows.
+    /// List all UDP flows of a family. Kernels before 5.8 ignore the protocol and list all flows.
     Dump(Family),
-    /// Delete this flow, if it is still there.
+    /// Delete this flow, if it still exists.
     Delete(&'a Flow),
 }
 
 impl Request<'_> {
-    /// Appends the whole netlink message.
+    /// Appends the complete netlink message.
     pub(super) fn encode(self, sequence: u32, acknowledge: bool, buffer: &mut Vec<u8>) {
         let (command, family, flags) = match self {
             Self::Dump(family) => (MSG_GET, family, NLM_F_DUMP),
@@ -163,10 +163,10 @@ fn attribute_length(value: usize) -> u16 {
     u16::try_from(value.saturating_add(4)).unwrap_or(u16::MAX)
 }
 
-/// The UDP flow that a message is about; `None` for flows of other protocols, and for what else there is.
+/// The UDP flow in a message; `None` for flows of other protocols and for other messages.
 ///
 /// # Errors
-/// An attribute is cut short.
+/// If an attribute is truncated.
 pub(super) fn flow_of(message: &RawMessage<'_>) -> Result<Option<Flow>, DecodeError> {
     if message.header.message_type != u16::from_be_bytes([SUBSYSTEM, MSG_NEW]) {
         return Ok(None);
@@ -193,7 +193,7 @@ pub(super) fn flow_of(message: &RawMessage<'_>) -> Result<Option<Flow>, DecodeEr
             source: original.source()?,
             destination: original.destination()?,
             reply_source: reply.source()?,
-            // A zone may count for one direction only, and is then told with its tuple.
+            // A zone may apply to one direction only, and is then part of its tuple.
             zone: zone.or(original.zone).unwrap_or(0),
             id,
         })

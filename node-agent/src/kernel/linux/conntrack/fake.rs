@@ -1,5 +1,4 @@
-//! Connection tracking for tests, below the codec: it reads the bytes that are sent and answers with bytes, as Linux
-//! does.
+//! A fake of connection tracking for tests below the codec: it decodes requests and encodes replies as Linux does.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,12 +19,12 @@ use portolan_reconcile::Flow;
 use super::Conntrack;
 use super::codec::{self, Request};
 
-/// Flows of a list in one datagram.
+/// Flows per datagram of a list.
 const PER_DATAGRAM: usize = 8;
 
 const ENOENT: i32 = 2;
 
-/// What the kernel holds.
+/// The state of the fake kernel.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) flows: BTreeSet<Flow>,
@@ -69,7 +68,7 @@ impl Kernel for State {
     }
 }
 
-/// A flow as the kernel tells of it.
+/// The payload of the kernel's message for a flow.
 fn shown(flow: &Flow) -> Vec<u8> {
     let mut payload = vec![0; 4];
     let (original, reply) = (codec::TUPLE_ORIGINAL, codec::TUPLE_REPLY);

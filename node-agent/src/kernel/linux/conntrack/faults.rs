@@ -1,5 +1,5 @@
-//! What becomes of stale flows where netlink fails: none is forgotten that is not stale, none is called
-//! forgotten that is there, and looking again ends with all of them gone.
+//! Stale flows with netlink faults: no other flow is deleted, no existing flow is reported as deleted, and repeated
+//! attempts delete all stale ones.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use super::Conntrack;
 use super::fake::{FakeKernel, open};
 
-/// Flow `number`, of which the odd ones are stale.
+/// Flow `number`; odd ones are stale.
 fn flow(number: u16) -> Flow {
     let at = |last, port| SocketAddr::from(([10, 0, 0, last], port));
     Flow {
@@ -50,7 +50,7 @@ fn stale(conntrack: &mut Conntrack) -> Option<usize> {
 
 /// S-130.
 #[test]
-fn a_list_that_was_interrupted_lost_or_changed_is_read_again_at_once() {
+fn an_interrupted_lost_or_changed_list_is_read_again_at_once() {
     for fault in [
         Fault::Interrupted(1),
         Fault::AnswersLost(0),
@@ -64,7 +64,7 @@ fn a_list_that_was_interrupted_lost_or_changed_is_read_again_at_once() {
 
 /// S-130: the kernel refuses a list on a socket where another one was not read to its end.
 #[test]
-fn after_a_list_that_broke_off_the_next_one_is_whole() {
+fn after_an_incomplete_list_the_next_one_is_complete() {
     for fault in [
         Fault::NoMemory,
         Fault::Silent(0),
@@ -83,7 +83,7 @@ fn after_a_list_that_broke_off_the_next_one_is_whole() {
 }
 
 #[test]
-fn a_list_that_never_holds_still_says_that_it_may_lack_some() {
+fn a_list_that_always_changes_is_reported_as_possibly_incomplete() {
     let (_, mut conntrack) = begin(100, &[Fault::ListChanged; 4]);
     let found = conntrack.stale(Family::Ipv4, &is_stale).unwrap();
     assert!(found.interrupted);

@@ -1,4 +1,4 @@
-//! Connection tracking through netlink: the stale ones among its UDP flows, and their deletion.
+//! Connection tracking through netlink: finds and deletes stale UDP flows.
 
 mod codec;
 #[cfg(test)]
@@ -15,12 +15,12 @@ use portolan_reconcile::Flow;
 use self::socket::{Error, Socket};
 use crate::kernel::{KernelError, StaleFlows};
 
-/// How often a list that changes while it is read is read again (S-130).
+/// Maximum number of reads of a list that changes while it is read (S-130).
 const ATTEMPTS: usize = 4;
-/// Stale flows held at once; a table may have millions, and an agent has few megabytes.
+/// Maximum number of stale flows in memory; a table may have millions, and an agent has only a few megabytes.
 const AT_ONCE: usize = 32_768;
 
-/// The flows of the kernel.
+/// The kernel's connection tracking.
 pub struct Conntrack {
     socket: Socket,
     at_once: usize,
@@ -36,7 +36,7 @@ impl Conntrack {
     /// Opens the socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// This process may not use it.
+    /// If this process may not use it.
     pub fn open() -> Result<Self, KernelError> {
         let channel = Channel::open(NETLINK_NETFILTER);
         let channel =
@@ -51,17 +51,17 @@ impl Conntrack {
         }
     }
 
-    /// Holds fewer stale flows at once.
+    /// Limits the number of stale flows in memory.
     #[must_use]
     pub fn at_most(mut self, flows: usize) -> Self {
         self.at_once = flows;
         self
     }
 
-    /// Reads all UDP flows of a family, and gives back those that are stale (S-130).
+    /// Reads all UDP flows of a family, and returns the stale ones (S-130).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// That of the kernel.
     pub fn stale(
         &mut self,
         family: Family,
@@ -83,11 +83,11 @@ impl Conntrack {
             });
             let failed = |e| KernelError::new(&format!("read {family} flows"), &explain(&e));
             found.interrupted = match interrupted {
-                // Some of the list was lost on its way: as if it had changed.
+                // Part of the list was lost, which has the same effect as a change.
                 Err(Error::Socket(SocketError::AnswerLost)) => true,
                 other => other.map_err(failed)?,
             };
-            // What one attempt missed, another has seen.
+            // Flows that one attempt missed may be found by the next one.
             if !found.interrupted || found.more {
                 break;
             }
@@ -101,7 +101,7 @@ impl Conntrack {
     pub fn forget(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
         let failed = |flow: &Flow, error: &Error| {
             let action = format!(
-                "forget the flow from {} to {}",
+                "delete the flow from {} to {}",
                 flow.source, flow.destination
             );
             KernelError::new(&action, &explain(error))
@@ -118,12 +118,14 @@ impl Conntrack {
 }
 
 fn explain(error: &Error) -> String {
-    /// What nfnetlink says of a subsystem that it does not have.
+    /// The error number of nfnetlink for a missing subsystem.
     const EINVAL: i32 = 22;
     const EPERM: i32 = 1;
     match error {
         Error::Kernel(EINVAL) => {
-            format!("{error}; is the module nf_conntrack_netlink there (modprobe it on this node)?")
+            format!(
+                "{error}; is the module nf_conntrack_netlink loaded (modprobe it on this node)?"
+            )
         }
         Error::Kernel(EPERM) => format!("{error}; the agent needs CAP_NET_ADMIN"),
         _ => error.to_string(),

@@ -1,4 +1,4 @@
-//! Speaks to connection tracking over a transport: a list, and many deletions in one send.
+//! Requests to connection tracking over a transport: a list, and many deletions in one send.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,12 +12,12 @@ use thiserror::Error;
 
 use super::codec::{Request, flow_of};
 
-/// Deletions in one send; all their answers fit into a receive buffer of any size that kernels allow.
+/// Deletions per send; all their replies fit into the smallest receive buffer that kernels allow.
 const PER_SEND: usize = 64;
 
 const ENOENT: i32 = 2;
 
-/// What can go wrong with connection tracking.
+/// A failed request to connection tracking.
 #[derive(Debug, Error)]
 pub(super) enum Error {
     /// The socket failed.
@@ -49,11 +49,11 @@ impl Socket {
         Self { channel }
     }
 
-    /// Hands every UDP flow of a family to `each`; true if the list changed while it was read, so
-    /// that some may be missing.
+    /// Calls `each` with every UDP flow of a family. Returns whether the list changed while it was read, so that some
+    /// flows may be missing.
     pub(super) fn dump(&mut self, family: Family, each: impl FnMut(Flow)) -> Result<bool, Error> {
         let dumped = self.dump_once(family, each);
-        // No late answer is taken for one to the next request.
+        // Prevents a late reply from being taken for one to the next request.
         self.channel.settle(dumped, |_| true)
     }
 
@@ -82,7 +82,7 @@ impl Socket {
         }
     }
 
-    /// Deletes flows, many in one send, and answers each. One that is gone already is deleted.
+    /// Deletes flows, many in one send, with a result for each. A flow that does not exist counts as deleted.
     pub(super) fn delete(&mut self, flows: &[Flow]) -> Result<Vec<Result<(), Error>>, Error> {
         let deleted = self.delete_all(flows);
         self.channel.settle(deleted, |_| true)
@@ -96,8 +96,8 @@ impl Socket {
             for (index, flow) in run.iter().enumerate() {
                 let sequence = self.channel.next_sequence();
                 sequences.push(sequence);
-                // The kernel takes messages in order: once it has answered the last, those before
-                // it without an error have succeeded.
+                // The kernel processes messages in order: after the reply to the last one, all earlier ones without
+                // an error have succeeded.
                 let last = index.saturating_add(1) == run.len();
                 Request::Delete(flow).encode(sequence, last, &mut bytes);
             }
@@ -118,7 +118,7 @@ impl Socket {
         Ok(results)
     }
 
-    /// Reads answers until the fence is answered; true if some were lost.
+    /// Reads replies until that for the fence. Returns them, and whether some were lost.
     fn collect(&mut self, fence: u32) -> Result<(HashMap<u32, i32>, bool), Error> {
         let mut answers = HashMap::new();
         let mut lost = false;
@@ -126,7 +126,7 @@ impl Socket {
             let datagram = match self.channel.receive(!lost)? {
                 Received::Datagram(datagram) => datagram,
                 Received::Overrun => {
-                    // What is still queued can be read; the rest is gone, the fence perhaps, too.
+                    // The queued replies can still be read; the rest is lost, perhaps including the fence.
                     lost = true;
                     continue;
                 }

@@ -1,6 +1,6 @@
-//! The connection to rtnetlink. The library is asynchronous and this thread is not: it runs the
-//! library while it waits, and no longer than an answer may take. A connection that broke, or did not
-//! answer, is replaced by another of the same number.
+//! The connection to rtnetlink. The library is asynchronous but this thread is blocking: it drives the library
+//! while it waits for a reply, with a timeout. A connection that failed or did not reply is replaced by a new one
+//! with the same port.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Why there is no answer, or which.
+/// Why a request failed.
 #[derive(Debug, Error)]
 pub(super) enum Failure {
     /// The kernel refused, with this error number.
@@ -21,16 +21,16 @@ pub(super) enum Failure {
     /// There is no such device.
     #[error("there is no device {0}")]
     NoDevice(String),
-    /// The library made nothing of what came.
+    /// The library could not process the reply.
     #[error("{0}")]
     Library(rtnetlink::Error),
-    /// No answer came.
+    /// The kernel did not reply in time.
     #[error("rtnetlink: no answer from the kernel within {0:?}")]
     Silent(Duration),
-    /// The connection broke, so the answer is not whole.
-    #[error("rtnetlink: the connection broke before the answer was whole")]
+    /// The connection failed, so the reply is incomplete.
+    #[error("rtnetlink: the connection failed before the answer was complete")]
     Broken,
-    /// There is no socket to be had.
+    /// No socket could be opened.
     #[error("rtnetlink: cannot open a socket: {0}")]
     Io(#[from] io::Error),
 }
@@ -44,7 +44,7 @@ impl Failure {
         }
     }
 
-    /// Whether what was asked may have been done all the same.
+    /// Whether the request may have taken effect nevertheless.
     pub(super) fn is_in_doubt(&self) -> bool {
         matches!(self, Self::Silent(_) | Self::Broken | Self::Library(_))
     }
@@ -64,19 +64,19 @@ impl From<rtnetlink::Error> for Failure {
 
 pub(super) struct Connection {
     runtime: Runtime,
-    /// `None` after a failure, until something is asked again.
+    /// `None` after a failure, until the next request.
     open: Option<Open>,
     port: u32,
 }
 
 struct Open {
     handle: Handle,
-    /// Ends when the connection broke.
+    /// Ends when the connection fails.
     task: JoinHandle<()>,
 }
 
 impl Connection {
-    /// Opens one in the network namespace of the calling thread.
+    /// Opens a connection in the network namespace of the calling thread.
     pub(super) fn open() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -89,12 +89,12 @@ impl Connection {
         })
     }
 
-    /// What the kernel calls our socket.
+    /// The netlink port of the socket.
     pub(super) fn port(&self) -> u32 {
         self.port
     }
 
-    /// Asks something, which has this long to be answered.
+    /// Performs a request with this timeout.
     pub(super) fn ask<T, F>(
         &mut self,
         limit: Duration,
@@ -117,7 +117,7 @@ impl Connection {
         };
         match &answer {
             Ok(_) | Err(Failure::Refused(_) | Failure::NoDevice(_)) => self.open = Some(open),
-            // The socket goes with its task, and only then is its number free.
+            // The port is free only after the task has ended and closed the socket.
             Err(_) => self.runtime.block_on(async {
                 open.task.abort();
                 drop(open.task.await);
@@ -126,8 +126,8 @@ impl Connection {
         answer
     }
 
-    /// Under the number that it had, by which the events are known that we cause ourselves. Somebody
-    /// else may have it by now; then we hear of what we did, which costs a look.
+    /// Reconnects with the same port, by which the agent recognises the events that it caused itself. If another
+    /// socket has taken the port, the agent gets events of its own changes, which only costs additional reads.
     fn reconnect(&mut self) -> io::Result<Open> {
         let again = connect(&self.runtime, self.port);
         let (open, _) = again.or_else(|_| connect(&self.runtime, 0))?;
@@ -135,7 +135,7 @@ impl Connection {
     }
 }
 
-/// Connects with a number, or with any (0).
+/// Connects with this port, or with any port (0).
 fn connect(runtime: &Runtime, port: u32) -> io::Result<(Open, u32)> {
     let entered = runtime.enter();
     let (mut connection, handle, _) = rtnetlink::new_connection()?;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_connection_broke_or_did_not_answer_there_is_another_of_the_same_number() {
+    fn a_failed_or_silent_connection_is_replaced_by_one_with_the_same_port() {
         let mut connection = Connection::open().unwrap();
         let port = connection.port();
         let all = connection.ask(LIMIT, links).unwrap();
@@ -183,12 +183,12 @@ mod tests {
         assert_eq!(
             taken.kind(),
             io::ErrorKind::AddrInUse,
-            "it has its number again"
+            "the new connection has the port again"
         );
     }
 
     #[test]
-    fn a_refusal_leaves_the_connection_as_it_is() {
+    fn a_refusal_does_not_close_the_connection() {
         let mut connection = Connection::open().unwrap();
         let refused = connection.ask(LIMIT, |handle| async move {
             handle.link().del(u32::MAX >> 1).execute().await

@@ -1,4 +1,4 @@
-//! What the kernel says of interfaces and addresses, as values. Pure.
+//! Converts messages about interfaces and addresses to values. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,12 +29,12 @@ fn infos(link: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {
     infos.into_iter().flatten()
 }
 
-/// Whether it is a dummy device, as we make them.
+/// Whether it is a dummy device, the type that the agent creates.
 pub(super) fn is_dummy(link: &LinkMessage) -> bool {
     infos(link).any(|info| *info == LinkInfo::Kind(InfoKind::Dummy))
 }
 
-/// An interface that is not ours.
+/// An interface of the node.
 pub(super) fn host_interface(link: &LinkMessage) -> Option<HostInterface> {
     let kind = infos(link).find_map(|info| match info {
         LinkInfo::Kind(InfoKind::Bridge) => Some(InterfaceKind::Bridge),
@@ -47,7 +47,7 @@ pub(super) fn host_interface(link: &LinkMessage) -> Option<HostInterface> {
     })
 }
 
-/// An address, with the name of its interface, if that is known.
+/// An address, with the name of its interface if known.
 pub(super) fn host_address(
     message: &AddressMessage,
     interfaces: &BTreeMap<u32, Arc<str>>,
@@ -58,7 +58,7 @@ pub(super) fn host_address(
         AddressAttribute::Local(address) => Some(*address),
         _ => None,
     });
-    // On ordinary links the kernel says the same address twice; IPv6 says it only once.
+    // On ordinary links the kernel includes the same address in both attributes; for IPv6 only in one.
     let other = find(|attribute| match attribute {
         AddressAttribute::Address(address) => Some(*address),
         _ => None,
@@ -74,8 +74,8 @@ pub(super) fn host_address(
     })
 }
 
-/// Whether the kernel takes it for the source of a route: nobody else has it, or it is used before
-/// that is known.
+/// Whether the kernel accepts it as the source of a route: duplicate address detection has succeeded, or the
+/// address is optimistic and usable before that.
 fn is_settled(message: &AddressMessage) -> bool {
     let flags = message.header.flags;
     let tentative = flags.contains(AddressHeaderFlags::Tentative)
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_settled_once_nobody_else_was_found_to_have_it() {
+    fn an_address_is_settled_after_duplicate_address_detection() {
         let settled = |flags: u8| {
             let mut message = AddressMessage::default();
             message.header.flags = AddressHeaderFlags::from_bits_retain(flags);
@@ -98,9 +98,9 @@ mod tests {
             message.attributes.push(AddressAttribute::Address(address));
             host_address(&message, &BTreeMap::new()).unwrap().settled
         };
-        // Permanent; and optimistic, which the kernel uses meanwhile.
+        // Permanent; and optimistic, which is usable during detection.
         assert!(settled(0x80) && settled(0x40 | 0x04));
-        // Tentative; and found elsewhere, whatever else.
+        // Tentative; and a detected duplicate, regardless of other flags.
         assert!(!settled(0x40) && !settled(0x08) && !settled(0x80 | 0x40 | 0x08 | 0x04));
     }
 }

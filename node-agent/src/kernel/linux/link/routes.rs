@@ -1,4 +1,5 @@
-//! Between messages of rtnetlink and values: routes, ours and others', and our policy rules. Pure.
+//! Converts between rtnetlink messages and values: routes of the agent and of others, and the agent's policy rules.
+//! Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,12 +15,12 @@ use portolan_reconcile::{
 };
 use rtnetlink::RouteMessageBuilder;
 
-/// The interface `lo`: the same number in every network namespace.
+/// The index of `lo`, the same in every network namespace.
 const LOOPBACK: u32 = 1;
-/// The table of addresses that are this node's own; the library has no name for it.
+/// The routing table for local addresses; the library has no name for it.
 const RT_TABLE_LOCAL: u32 = 255;
 
-/// A route as the kernel is told it. `device` is the number of our device.
+/// The message for a route. `device` is the index of the agent's device.
 pub(super) fn message(route: &Route, device: u32) -> RouteMessage {
     let everything = match route.family() {
         Family::Ipv4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -60,13 +61,13 @@ pub(super) fn message(route: &Route, device: u32) -> RouteMessage {
     .message()
 }
 
-/// What a message about a route says.
+/// The parts of a route message.
 struct RouteParts {
     to: (IpAddr, u8),
     kind: RouteType,
     scope: RouteScope,
     protocol: RouteProtocol,
-    /// None: the main table.
+    /// `None` is the main table.
     table: Option<u32>,
     oif: u32,
     metric: Option<u32>,
@@ -102,18 +103,18 @@ impl RouteParts {
     }
 }
 
-/// Whether it is no route but what the kernel learnt for one address, a path MTU or a redirect. Lists
-/// of routes hold these, too, and they say nothing of where packets go by themselves.
+/// Whether it is an exception that the kernel learnt for one address, such as a path MTU or a redirect. Route lists
+/// contain these as well, but they are not routes.
 pub(super) fn is_learnt(route: &RouteMessage) -> bool {
     route.header.flags.contains(RouteFlags::Cloned)
 }
 
-/// Whether the route carries the protocol number of ours.
+/// Whether the route has the agent's protocol number.
 pub(super) fn is_ours(route: &RouteMessage) -> bool {
     route.header.protocol == RouteProtocol::Other(ROUTE_PROTOCOL)
 }
 
-/// A route of ours; none for what the kernel keeps itself over our device, and what others wrote over it.
+/// A route of the agent; `None` for the kernel's own routes over the device, and those of other programs.
 pub(super) fn route(route: &RouteMessage, device: Option<u32>) -> Option<Route> {
     let find = |pick: fn(&RouteAttribute) -> Option<u32>| route.attributes.iter().find_map(pick);
     let oif = find(|attribute| match attribute {
@@ -152,7 +153,7 @@ pub(super) fn route(route: &RouteMessage, device: Option<u32>) -> Option<Route> 
     }
 }
 
-/// The address that the node's own connections carry by this route.
+/// The source address of the node's own connections by this route.
 fn source(route: &RouteMessage) -> Option<IpAddr> {
     route
         .attributes
@@ -208,7 +209,7 @@ pub(super) fn host_route(route: &RouteMessage) -> Option<HostRoute> {
     })
 }
 
-/// A policy rule as the kernel is told it.
+/// The message for a policy rule.
 pub(super) fn rule_message(rule: &PolicyRule) -> RuleMessage {
     use RuleAttribute::{FwMark, FwMask, Goto, Iifname, Priority, Protocol, Table};
     let (action, attributes) = match rule.action {
@@ -241,7 +242,7 @@ pub(super) fn rule_message(rule: &PolicyRule) -> RuleMessage {
     message
 }
 
-/// A policy rule of ours.
+/// A policy rule of the agent.
 pub(super) fn policy_rule(message: &RuleMessage) -> Option<PolicyRule> {
     let protocol = RuleAttribute::Protocol(RouteProtocol::Other(ROUTE_PROTOCOL));
     if !message.attributes.contains(&protocol) {
@@ -300,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_learnt_for_one_address_is_no_route() {
+    fn learnt_exceptions_are_not_routes() {
         let destination = Ipv4Addr::new(10, 96, 1, 21);
         let mut message = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(destination, 32)
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn our_routes_and_rules_are_known_again() {
+    fn own_routes_and_rules_are_recognised() {
         let range = |text: &str| text.parse().unwrap();
         for family in Family::BOTH {
             let (to, table) = match family {
@@ -335,7 +336,7 @@ mod tests {
                 let mut message = rule_message(&rule);
                 assert_eq!(policy_rule(&message), Some(rule));
                 message.attributes.pop();
-                assert_eq!(policy_rule(&message), None, "somebody else's");
+                assert_eq!(policy_rule(&message), None, "another program's");
             }
         }
     }

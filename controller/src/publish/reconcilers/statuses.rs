@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::plans::PlanRecord;
-use super::{Desk, Now};
+use super::context::{Context, Now, SOON};
+use super::plans::Plans;
 use crate::board::Delivery;
+use crate::known::Known;
 use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
 use crate::publish::news;
 use crate::publish::notes::Given;
 use crate::publish::previous::Previous;
 use crate::publish::queue::Class;
 use crate::publish::status::{agent_pod, agent_version, in_force_since, judge, status};
-use crate::publish::write::{Act, Kind, Target};
+use crate::publish::write::{Act, Kind, ListedPlan, Target};
 
 /// How long an agent may take to answer for the first time, and to come back.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -26,12 +27,18 @@ const RETURN: Duration = Duration::from_secs(60);
 const NEVER: Duration = Duration::from_secs(360);
 /// How often a controller that does not lead lists plans while some are missing.
 const LIST: Duration = Duration::from_secs(10);
-/// When to look again at something that cannot be decided now.
-const SOON: Duration = Duration::from_secs(1);
+
+/// The statuses of all nodes that have a plan.
+#[derive(Debug, Default)]
+pub(super) struct Statuses {
+    records: BTreeMap<Arc<str>, StatusRecord>,
+    /// What nodes are sent about themselves, and since when.
+    given: BTreeMap<Arc<str>, Given>,
+}
 
 /// What is in the store of a node's status.
 #[derive(Debug)]
-pub(super) struct StatusRecord {
+struct StatusRecord {
     previous: Previous,
     heartbeat: Option<SystemTime>,
     written_at: Option<Duration>,
@@ -61,7 +68,7 @@ enum Decision {
 }
 
 impl StatusRecord {
-    pub(super) fn new(first_seen: SystemTime) -> Self {
+    fn new(first_seen: SystemTime) -> Self {
         Self {
             previous: Previous::default(),
             heartbeat: None,
@@ -73,12 +80,7 @@ impl StatusRecord {
     }
 
     /// What a listing says; a call that was made meanwhile knows better.
-    pub(super) fn listed(
-        &mut self,
-        previous: Previous,
-        heartbeat: Option<SystemTime>,
-        since: Duration,
-    ) {
+    fn listed(&mut self, previous: Previous, heartbeat: Option<SystemTime>, since: Duration) {
         if self.pending.is_none() && self.written_at.is_none_or(|at| at < since) {
             self.previous = previous;
             self.heartbeat = heartbeat;
@@ -136,53 +138,76 @@ impl StatusRecord {
     }
 }
 
-impl Desk {
-    /// An agent that says something is not absent.
-    pub(super) fn heard_of(&mut self, node: &str) {
-        if let Some(record) = self.plans.get_mut(node) {
-            record.status.absence = Absence::Unchecked;
+impl Statuses {
+    /// A node has a plan, or gets one.
+    pub(super) fn add(&mut self, node: &Arc<str>, now: Now) {
+        let record = self.records.entry(node.clone());
+        record.or_insert_with(|| StatusRecord::new(now.wall));
+    }
+
+    /// A node has no plan any more.
+    pub(super) fn remove(&mut self, node: &str) {
+        self.records.remove(node);
+    }
+
+    /// An agent that reports something is not absent.
+    pub(super) fn reported(&mut self, node: &str) {
+        if let Some(record) = self.records.get_mut(node) {
+            record.absence = Absence::Unchecked;
         }
     }
 
-    /// Nodes are told something else about themselves. Their agents may have answered already.
-    pub(super) fn give(&mut self, given: BTreeMap<Arc<str>, Given>, now: Now) {
+    /// Nodes are sent something else about themselves. Their agents may have acknowledged it already.
+    pub(super) fn give(
+        &mut self,
+        given: BTreeMap<Arc<str>, Given>,
+        context: &mut Context,
+        now: Now,
+    ) {
         for (node, given) in given {
-            let delivery = self.board.get(&node);
+            let delivery = context.board.get(&node);
             if delivery.is_some_and(|delivery| delivery.connected) {
-                self.look(Target::Status(node.clone()), Class::Urgent, now);
+                context.look(Target::Status(node.clone()), Class::Urgent, now);
             }
             self.given.insert(node, given);
         }
     }
 
-    pub(super) fn look_at_status(&mut self, node: &Arc<str>, now: Now) {
+    /// Forgets nodes that do not exist.
+    pub(super) fn forget_gone(&mut self, known: &Known) {
+        self.given
+            .retain(|node, _| known.planner.node(node).is_some());
+    }
+
+    /// Takes a list of all plans.
+    pub(super) fn listed(&mut self, plans: Vec<ListedPlan>, since: Duration, now: Now) {
+        for plan in plans {
+            let record = self.records.entry(plan.node);
+            let record = record.or_insert_with(|| StatusRecord::new(now.wall));
+            record.listed(plan.previous, plan.heartbeat, since);
+        }
+    }
+
+    pub(super) fn reconcile(
+        &mut self,
+        node: &Arc<str>,
+        plans: &Plans,
+        context: &mut Context,
+        now: Now,
+    ) {
         let target = Target::Status(node.clone());
-        let delivery = self.board.get(node);
-        let Some(record) = self.plans.get_mut(node).filter(|record| record.exists()) else {
+        let delivery = context.board.get(node);
+        let revision = self.revision(node, delivery.as_ref(), context);
+        let Some(record) = self.records.get_mut(node).filter(|_| plans.exists(node)) else {
             // It is looked at once there is a plan, which another controller may write.
-            if !self.leads {
-                let listing = Target::Listing(Kind::Plan);
-                self.queue
-                    .push(listing, Class::Background, now.elapsed + LIST);
+            if !context.leads {
+                context.look_after(Target::Listing(Kind::Plan), Class::Background, LIST, now);
             }
             return;
         };
-        let record = &mut record.status;
         if record.pending.is_some() || record.absence == Absence::Checking {
-            return self.queue.push(target, Class::Urgent, now.elapsed + SOON);
+            return context.look_after(target, Class::Urgent, SOON, now);
         }
-        let known = self.shared.read();
-        let given = self.given.get(node).filter(|given| {
-            // One that was planned and not told yet is about other settings.
-            known
-                .planner
-                .node(node)
-                .is_some_and(|entry| **entry == *given.entry)
-        });
-        let since = in_force_since(delivery.as_ref());
-        let has = given.is_some_and(|given| since.is_some_and(|since| since >= given.since));
-        let revision = known.planner.model().revision_of(node).filter(|_| has);
-        drop(known);
         match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
                 // What is stored is known once it is written.
@@ -191,76 +216,80 @@ impl Desk {
                 let status = status(delivery.as_ref(), now.wall, &previous);
                 let judged = judge(delivery.as_ref());
                 for event in news::of_node(node, &previous, &judged, &status) {
-                    self.events.tell(event);
+                    context.events.tell(event);
                 }
                 record.pending = Some((Previous::read(&status), now.wall));
                 record.absence = Absence::Unchecked;
-                self.issue(target, Kind::Plan, node, Act::ApplyStatus(Box::new(status)));
+                context.issue(target, Kind::Plan, node, Act::ApplyStatus(Box::new(status)));
             }
             Decision::Check => {
                 record.absence = Absence::Checking;
-                self.issue(target, Kind::Plan, node, Act::Read);
+                context.issue(target, Kind::Plan, node, Act::Read);
             }
             Decision::Later(due) => {
                 let wait = due.duration_since(now.wall).unwrap_or_default();
-                self.queue
-                    .push(target, Class::Background, now.elapsed + wait);
+                context.look_after(target, Class::Background, wait, now);
             }
         }
     }
 
-    /// When somebody wrote the status of an absent agent.
-    pub(super) fn heartbeat_read(&mut self, node: &str, heartbeat: Option<SystemTime>, now: Now) {
-        let delivery = self.board.get(node);
-        let Some((name, record)) = self.plans.get_key_value(node) else {
+    /// The revision of the settings that a node has in its kernel, if it acknowledged those that it was sent last.
+    fn revision(
+        &self,
+        node: &Arc<str>,
+        delivery: Option<&Delivery>,
+        context: &Context,
+    ) -> Option<u64> {
+        let known = context.shared.read();
+        let given = self.given.get(node).filter(|given| {
+            // An entry that was planned and not sent yet has other settings.
+            let entry = known.planner.node(node);
+            entry.is_some_and(|entry| **entry == *given.entry)
+        })?;
+        let since = in_force_since(delivery)?;
+        let revision = known.planner.model().revision_of(node);
+        revision.filter(|_| since >= given.since)
+    }
+
+    /// When another controller wrote the status of an absent agent.
+    pub(super) fn heartbeat_read(
+        &mut self,
+        node: &str,
+        heartbeat: Option<SystemTime>,
+        context: &mut Context,
+        now: Now,
+    ) {
+        let delivery = context.board.get(node);
+        let Some(record) = self.records.get_mut(node) else {
             return;
         };
-        let name = name.clone();
-        let since = record
-            .status
-            .absent(delivery.as_ref())
-            .map(|(since, _)| since);
-        let ours = record.status.heartbeat;
-        let elsewhere = heartbeat > ours && heartbeat > since;
-        if let Some(record) = self.plans.get_mut(node) {
-            record.status.absence = if elsewhere {
-                Absence::Unchecked
-            } else {
-                Absence::Confirmed
-            };
-        }
-        let (class, wait) = if elsewhere {
-            (Class::Background, COMPARE)
+        let since = record.absent(delivery.as_ref()).map(|(since, _)| since);
+        let elsewhere = heartbeat > record.heartbeat && heartbeat > since;
+        let (absence, class, pause) = if elsewhere {
+            (Absence::Unchecked, Class::Background, COMPARE)
         } else {
-            (Class::Urgent, Duration::ZERO)
+            (Absence::Confirmed, Class::Urgent, Duration::ZERO)
         };
-        self.queue
-            .push(Target::Status(name), class, now.elapsed + wait);
+        record.absence = absence;
+        context.look_after(Target::Status(node.into()), class, pause, now);
     }
 
-    pub(super) fn heartbeat_not_read(&mut self, node: &str) {
-        self.heard_of(node);
-    }
-
-    pub(super) fn status_written(&mut self, node: &str, now: Now) {
-        let Some((name, _)) = self.plans.get_key_value(node) else {
+    pub(super) fn written(&mut self, node: &str, context: &mut Context, now: Now) {
+        let Some(record) = self.records.get_mut(node) else {
             return;
         };
-        let name = name.clone();
-        if let Some(record) = self.plans.get_mut(node).map(PlanRecord::status_mut)
-            && let Some((previous, heartbeat)) = record.pending.take()
-        {
+        if let Some((previous, heartbeat)) = record.pending.take() {
             record.previous = previous;
             record.heartbeat = Some(heartbeat);
             record.written_at = Some(now.elapsed);
         }
-        // What the agent said meanwhile may be due sooner.
-        self.look(Target::Status(name), Class::Background, now);
+        // What the agent reported meanwhile may be due sooner.
+        context.look(Target::Status(node.into()), Class::Background, now);
     }
 
-    pub(super) fn status_not_written(&mut self, node: &str) {
-        if let Some(record) = self.plans.get_mut(node) {
-            record.status.pending = None;
+    pub(super) fn not_written(&mut self, node: &str) {
+        if let Some(record) = self.records.get_mut(node) {
+            record.pending = None;
         }
     }
 }

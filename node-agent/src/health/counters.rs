@@ -1,5 +1,5 @@
-//! What is counted as it happens. Gauges are read when somebody asks ([`super::snapshot`]), so they
-//! cannot differ from what they are about.
+//! Counters that are updated at each event. Gauges are read at scrape time ([`crate::metrics`]), so they cannot
+//! differ from the state that they describe.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,16 +13,16 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::registry::Registry;
 
-use super::OfFamily;
-use crate::health::{Moment, Passed};
+use super::{Moment, Passed};
+use crate::labels::OfFamily;
 
-/// So many triggers of what waits are remembered; the ones left out are the youngest.
+/// Maximum number of trigger times that are kept for pending changes; the newest are dropped.
 const MOST_TRIGGERS: usize = 64;
 
-/// So many batches that wait are told apart; the stream has one in flight.
+/// Maximum number of pending batches that are tracked; the stream has one in flight.
 const MOST_WAITING: usize = 4;
 
-/// How many Services and lists of endpoints a batch changes.
+/// Number of Services and endpoint lists that a batch changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Services.
@@ -31,12 +31,12 @@ pub struct Changes {
     pub ipv4: u64,
     /// Lists of IPv6 endpoints.
     pub ipv6: u64,
-    /// When what it is about happened, since 1970, as far as somebody told.
+    /// The trigger times of the changes, as far as known, since 1970.
     pub triggered: Vec<Duration>,
 }
 
 impl Changes {
-    /// Those of a batch.
+    /// Counts the changes of a batch.
     pub fn of(staged: &StagedChanges) -> Self {
         let mut changes = Self::default();
         for key in staged.keys() {
@@ -52,14 +52,14 @@ impl Changes {
         changes
     }
 
-    /// The same, of what happened then.
+    /// Sets the trigger times.
     #[must_use]
     pub fn since(self, triggered: Vec<Duration>) -> Self {
         Self { triggered, ..self }
     }
 
-    /// Lists of endpoints of a family.
-    pub(super) fn endpoints(&self, family: Family) -> u64 {
+    /// Endpoint lists of a family.
+    pub(crate) fn endpoints(&self, family: Family) -> u64 {
         match family {
             Family::Ipv4 => self.ipv4,
             Family::Ipv6 => self.ipv6,
@@ -76,13 +76,13 @@ impl Changes {
     }
 }
 
-/// The label of an answer's code.
+/// Label for the HTTP status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfCode {
     code: u16,
 }
 
-/// Makes histograms with the buckets of kube-proxy: from 1 ms, 15 times the double.
+/// Creates histograms with kube-proxy's buckets: 15 buckets from 1 ms, each twice the previous one.
 #[derive(Debug, Clone, Copy)]
 struct Buckets;
 
@@ -92,7 +92,7 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
-/// Makes the histogram of the time from a pod to the kernel, with the buckets of kube-proxy.
+/// Creates the histogram of the network programming duration with kube-proxy's buckets.
 #[derive(Debug, Clone, Copy)]
 struct ToKernel;
 
@@ -107,7 +107,7 @@ impl MetricConstructor<Histogram> for ToKernel {
 
 type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 
-/// All that is counted.
+/// All counters.
 #[derive(Debug)]
 pub struct Counters {
     healthz: Labelled<OfCode, Counter>,
@@ -124,17 +124,16 @@ pub struct Counters {
     waiting: Mutex<Waiting>,
 }
 
-/// What was received and no pass has taken yet.
+/// Changes that were received, but not yet included in a pass.
 #[derive(Debug, Default)]
 struct Waiting {
     changes: BTreeMap<u64, Changes>,
-    /// The last generation that a pass has taken, and the families in which that failed.
+    /// The plan generation of the last pass, and the families with failures.
     passed: (u64, BTreeSet<Family>),
 }
 
 impl Default for Counters {
-    /// Every series that can be foreseen is there from the beginning, so that the first count is an
-    /// increase, too.
+    /// Creates all known series at start, so that the first event appears as an increase.
     fn default() -> Self {
         let counters = Self {
             healthz: Labelled::default(),
@@ -178,7 +177,7 @@ impl Counters {
 
     pub(crate) fn queued(&self, generation: u64, changes: Changes, now: Moment) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // The pass that took it may have been faster than whoever tells.
+        // The pass with this change may have ended before this call.
         let passed = generation <= waiting.passed.0;
         for family in Family::BOTH {
             let label = family.into();
@@ -228,14 +227,14 @@ impl Counters {
         }
     }
 
-    /// Changes that came from somewhere are in force, where nothing failed (S-187).
+    /// Observes the time from the trigger of changes until now for the families without failures (S-187).
     fn programmed(&self, changes: &Changes, failed: &BTreeSet<Family>, now: Moment) {
         let sound = Family::BOTH
             .into_iter()
             .filter(|family| !failed.contains(family));
         let sound: Vec<OfFamily> = sound.map(OfFamily::from).collect();
         for triggered in &changes.triggered {
-            // Another machine's clock may be ahead of ours.
+            // The clock of the other machine may be ahead of this one.
             let took = (seconds(now) - triggered.as_secs_f64()).max(0.0);
             for family in &sound {
                 self.programming.get_or_create(family).observe(took);
@@ -243,30 +242,30 @@ impl Counters {
         }
     }
 
-    /// What was received and not taken by any pass yet.
-    pub(super) fn waiting(&self) -> Changes {
+    /// Changes that were received, but not yet included in a pass.
+    pub(crate) fn waiting(&self) -> Changes {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = waiting.changes.values();
         waiting.fold(Changes::default(), Changes::and)
     }
 
-    /// Gives all of them names.
+    /// Registers all counters.
     #[rustfmt::skip]
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         let proxy = registry.sub_registry_with_prefix("kubeproxy");
-        proxy.register("proxy_healthz", "Answers of /healthz, by code", self.healthz.clone());
-        proxy.register("proxy_livez", "Answers of /livez, by code", self.livez.clone());
-        proxy.register("network_programming_duration_seconds", "Time from the change of a pod or Service, as its EndpointSlice tells it, until it was in force here", self.programming.clone());
+        proxy.register("proxy_healthz", "Responses of /healthz by status code", self.healthz.clone());
+        proxy.register("proxy_livez", "Responses of /livez by status code", self.livez.clone());
+        proxy.register("network_programming_duration_seconds", "Time from the change of a pod or Service, as recorded in its EndpointSlice, until it took effect on this node", self.programming.clone());
         let sync = proxy.sub_registry_with_prefix("sync_proxy_rules");
-        sync.register("duration_seconds", "Time of passes", self.durations.clone());
-        sync.register("last_timestamp_seconds", "When a pass ended last that did not fail in the family", self.last.clone());
-        sync.register("last_queued_timestamp_seconds", "When a change of the plan came last", self.last_queued.clone());
+        sync.register("duration_seconds", "Duration of passes", self.durations.clone());
+        sync.register("last_timestamp_seconds", "End of the last pass without a failure in the family", self.last.clone());
+        sync.register("last_queued_timestamp_seconds", "Arrival of the last change of the plan", self.last_queued.clone());
         sync.register("service_changes", "Changes of Services in the plan", self.services.clone());
-        sync.register("endpoint_changes", "Changes of lists of endpoints in the plan", self.endpoints.clone());
-        sync.register("iptables_restore_failures", "Rules that could not be loaded", self.unloaded_rules.clone());
+        sync.register("endpoint_changes", "Changes of endpoint lists in the plan", self.endpoints.clone());
+        sync.register("iptables_restore_failures", "Failures to load iptables rules", self.unloaded_rules.clone());
         let ours = registry.sub_registry_with_prefix("portolan");
-        ours.register("operations", "Kernel operations made", self.operations.clone());
-        ours.register("operation_failures", "Kernel operations that failed or were held back for others", self.failures.clone());
+        ours.register("operations", "Kernel operations performed", self.operations.clone());
+        ours.register("operation_failures", "Kernel operations that failed, or were skipped after another failure", self.failures.clone());
     }
 }
 

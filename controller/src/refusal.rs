@@ -1,24 +1,24 @@
-//! Why somebody is refused, as a value: a label for metrics, a status for the agent, words for both logs.
+//! Why a client is refused: a label for metrics, a status for the agent, a message for both logs.
 
 use prometheus_client::encoding::EncodeLabelValue;
 use tonic::{Code, Status};
 
-/// What was wrong.
+/// The cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelValue)]
 #[allow(
     non_camel_case_types,
     reason = "the spelling is that of the metric's label"
 )]
 pub enum Reason {
-    /// No token came.
+    /// The request has no token.
     no_token,
-    /// It is no token of a service account.
+    /// It is not a service account token.
     malformed,
-    /// It is meant for somebody else.
+    /// It has another audience.
     audience,
-    /// Its time is over.
+    /// It has expired.
     expired,
-    /// The API server does not accept it.
+    /// The API server rejects it.
     not_accepted,
     /// It is of another service account.
     service_account,
@@ -26,22 +26,22 @@ pub enum Reason {
     no_node,
     /// It is of an agent on another node.
     other_node,
-    /// Too many tokens wait to be reviewed.
+    /// Too many tokens wait for a review.
     busy,
-    /// The API server cannot be asked.
+    /// The API server is unavailable.
     api_server,
-    /// No TLS came where it is spoken.
+    /// No TLS on a port that requires it.
     plain_text,
-    /// TLS came where it is not spoken.
+    /// TLS on a port without it.
     no_tls_here,
-    /// TLS failed: the client does not believe us, or speaks another kind of it.
+    /// The TLS handshake failed: the client does not trust the certificate, or its version does not match.
     handshake,
-    /// Nothing came, or it did not end.
+    /// The client sent nothing, or its request did not end in time.
     silent,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 14] = [
         Self::no_token,
         Self::malformed,
@@ -59,7 +59,7 @@ impl Reason {
         Self::silent,
     ];
 
-    /// Whether it says nothing about who asks: asking again may help.
+    /// Whether the refusal does not depend on the client: a retry may help.
     #[must_use]
     pub fn is_passing(self) -> bool {
         matches!(self, Self::busy | Self::api_server)
@@ -81,17 +81,17 @@ impl Reason {
     }
 }
 
-/// Somebody is refused.
+/// A refused client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What was wrong.
+    /// The cause.
     pub reason: Reason,
-    /// The same in words, and what to check. Never a word of a token.
+    /// The cause in words, and what to check. Never contains any part of a token.
     pub message: String,
 }
 
 impl Refusal {
-    /// With these words.
+    /// A refusal with this message.
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { reason, message }

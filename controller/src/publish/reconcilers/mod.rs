@@ -1,0 +1,337 @@
+//! Decides what is written next. Four reconcilers look at targets and decide on calls: `plans`, `statuses`, `slices` and
+//! `config`. They share one queue and one write budget (`context`). No I/O; time is an argument.
+//!
+//! Invariants: nothing is written before there is a complete plan and before the objects in the store are known; an
+//! object that is in the store already is not written again; at most one call per object is in progress; only hashes are
+//! kept of what was written.
+
+mod config;
+mod context;
+mod plans;
+mod slices;
+mod statuses;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use super::budget::COMPARE;
+use super::notes::Told;
+use super::queue::Class;
+use super::write::{
+    Act, Call, Failure, FailureClass, Kind, ListedPlan, ListedSlice, Outcome, Target,
+};
+use crate::board::Board;
+use crate::events::Events;
+use crate::known::Shared;
+use config::Config;
+use context::Context;
+pub(super) use context::Now;
+use plans::Plans;
+use slices::Slices;
+use statuses::Statuses;
+
+/// What to do next.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Make this call, and report its outcome.
+    Call(Box<Call>),
+    /// A target was looked at. Ask again.
+    Again,
+    /// Nothing before this time since the start, unless something happens.
+    Wait(Option<Duration>),
+}
+
+/// All reconcilers.
+#[derive(Debug)]
+pub(super) struct Reconcilers {
+    context: Context,
+    plans: Plans,
+    statuses: Statuses,
+    slices: Slices,
+    config: Config,
+    /// Whether there is a complete plan.
+    started: bool,
+}
+
+impl Reconcilers {
+    pub(super) fn new(shared: Shared, board: Arc<Board>) -> Self {
+        Self {
+            context: Context::new(shared, board),
+            plans: Plans::default(),
+            statuses: Statuses::default(),
+            slices: Slices::default(),
+            config: Config::default(),
+            started: false,
+        }
+    }
+
+    /// Records changes as events.
+    pub(super) fn record_events(&mut self, events: Events) {
+        self.context.events = events;
+    }
+
+    /// Begins or ends to lead. A new leader lists everything before it writes: another controller wrote meanwhile.
+    pub(super) fn lead(&mut self, leads: bool, now: Now) {
+        if std::mem::replace(&mut self.context.leads, leads) == leads {
+            return;
+        }
+        if leads && self.started {
+            self.context.forget_lists();
+            self.begin(now);
+        }
+        if !leads {
+            let decided = std::mem::take(&mut self.context.outbox);
+            for call in decided {
+                if call.target.is_for_all() {
+                    self.context.outbox.push_back(call);
+                } else {
+                    self.not_written(&call);
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Now) {
+        for target in [
+            Target::Config,
+            Target::Listing(Kind::Plan),
+            Target::Listing(Kind::Slice),
+        ] {
+            self.context.look(target, Class::Urgent, now);
+        }
+    }
+
+    /// Takes in what was planned.
+    pub(super) fn planned(&mut self, told: Told, now: Now) {
+        if !self.started {
+            self.started = true;
+            self.begin(now);
+        }
+        let context = &mut self.context;
+        let mut nodes = told.nodes;
+        self.statuses.give(told.given, context, now);
+        if !nodes.is_empty() {
+            self.config.settings_planned(context, now);
+        }
+        let figures = !(told.services.is_empty() && nodes.is_empty());
+        for (id, planned) in &told.services {
+            nodes.extend(self.slices.replace(id, planned.as_ref()));
+        }
+        nodes.extend(told.read_again);
+        for node in nodes {
+            let class = if self.plans.exists(&node) {
+                Class::Plan
+            } else {
+                Class::Urgent
+            };
+            context.look(Target::Plan(node), class, now);
+        }
+        // Whether slices are wanted is not known before.
+        if self.config.is_read() && self.slices.follow_size(context, now) {
+            self.plans.sweep(context, now);
+        }
+        self.slices.look_at(told.services.into_keys(), context, now);
+        if figures {
+            self.plans.figures_changed(context, now);
+        }
+    }
+
+    /// Agents of these nodes reported something.
+    pub(super) fn reported(&mut self, nodes: BTreeSet<Arc<str>>, now: Now) {
+        for node in nodes {
+            self.statuses.reported(&node);
+            self.context.look(Target::Status(node), Class::Urgent, now);
+        }
+    }
+
+    /// What to do next.
+    pub(super) fn next(&mut self, now: Now) -> Step {
+        let context = &mut self.context;
+        if !context.outbox.is_empty() {
+            if !context.pace.take(now.elapsed) {
+                return Step::Wait(Some(context.pace.ready()));
+            }
+            if let Some(call) = context.outbox.pop_front() {
+                return Step::Call(Box::new(call));
+            }
+        }
+        let Some((target, class)) = context.queue.take(now.elapsed) else {
+            return Step::Wait(context.queue.next_due());
+        };
+        if !context.leads && !target.is_for_all() {
+            // The leader looks at it: a new one lists everything first.
+            return Step::Again;
+        }
+        let paused = context.pauses.until(target.kind());
+        if now.elapsed < paused {
+            context.queue.push(target, class, paused);
+            return Step::Again;
+        }
+        self.reconcile(target, now);
+        Step::Again
+    }
+
+    fn reconcile(&mut self, target: Target, now: Now) {
+        let Self {
+            context,
+            plans,
+            statuses,
+            slices,
+            config,
+            ..
+        } = self;
+        match target {
+            Target::Listing(kind) => context.list(kind, now),
+            Target::Config => config.reconcile(context, now),
+            Target::Plan(node) => {
+                plans.reconcile(&node, config, slices, context, now);
+                if plans.has(&node) {
+                    statuses.add(&node, now);
+                } else {
+                    statuses.remove(&node);
+                }
+            }
+            Target::Status(node) => statuses.reconcile(&node, plans, context, now),
+            // Whether slices are wanted is not known before.
+            Target::Bucket(bucket) if config.is_read() => slices.reconcile(bucket, context, now),
+            Target::Bucket(_) => {}
+            Target::Sweep => plans.sweep(context, now),
+        }
+    }
+
+    /// Takes the outcome of a call.
+    pub(super) fn done(&mut self, call: &Call, outcome: Outcome, now: Now) {
+        let Self {
+            context,
+            plans,
+            statuses,
+            slices,
+            config,
+            ..
+        } = self;
+        match outcome {
+            Outcome::Failed(failure) => return self.failed(call, &failure, now),
+            Outcome::Done => match &call.act {
+                Act::ApplyPlan(_) => plans.written(&call.name, context, now),
+                Act::ApplyStatus(_) => statuses.written(&call.name, context, now),
+                Act::ApplySlice(_) => slices.written(&call.target, &call.name),
+                Act::ApplyConfigStatus(_) => config.status_written(now),
+                Act::Create => {
+                    config.not_read();
+                    context.look(Target::Config, Class::Urgent, now);
+                }
+                Act::Delete if call.kind == Kind::Slice => {
+                    slices.deleted(&call.target, &call.name);
+                }
+                Act::Delete => plans.deleted(&call.name, context, now),
+                Act::List | Act::Read => {}
+            },
+            Outcome::Config(found) => {
+                config.answered(found.as_deref(), plans, slices, context, now);
+            }
+            Outcome::Heartbeat(heartbeat) => {
+                statuses.heartbeat_read(&call.name, heartbeat, context, now);
+            }
+            Outcome::Plans(plans) => self.plans_listed(plans, now),
+            Outcome::Slices(slices) => self.slices_listed(slices, now),
+        }
+        if self.context.pauses.succeeded(call.kind, &call.target) {
+            info!(kind = %call.kind, "calls that failed succeed again");
+        }
+    }
+
+    fn plans_listed(&mut self, listed: Vec<ListedPlan>, now: Now) {
+        let context = &mut self.context;
+        let since = context.listing_since(Kind::Plan);
+        self.plans.listed(&listed, since);
+        self.statuses.listed(listed, since, now);
+        let class = if context.listed(Kind::Plan) {
+            Class::Plan
+        } else {
+            Class::Background
+        };
+        self.plans.look_at_all(class, context, now);
+        let known = context.shared.read();
+        let exists = |node: &str| known.planner.node(node).is_some();
+        context.board.forget_except(exists);
+        self.statuses.forget_gone(&known);
+        drop(known);
+        self.list_again(Kind::Plan, now);
+    }
+
+    fn slices_listed(&mut self, listed: Vec<ListedSlice>, now: Now) {
+        let context = &mut self.context;
+        self.slices.listed(listed, &self.plans, context, now);
+        if context.listed(Kind::Slice) {
+            self.plans.sweep(context, now);
+        }
+        self.list_again(Kind::Slice, now);
+    }
+
+    /// Compares all objects of a kind with the store from time to time, to repair what others changed.
+    fn list_again(&mut self, kind: Kind, now: Now) {
+        let listing = Target::Listing(kind);
+        self.context
+            .look_after(listing, Class::Background, COMPARE, now);
+    }
+
+    fn failed(&mut self, call: &Call, failure: &Failure, now: Now) {
+        let pauses = &mut self.context.pauses;
+        let (again, is_new) = pauses.failed(call.kind, &call.target, failure.class, now.elapsed);
+        if is_new {
+            warn!(
+                "{call}: {}; {}; it is tried again",
+                failure.text,
+                failure.class.next_step()
+            );
+        }
+        self.not_written(call);
+        match failure.class {
+            FailureClass::NoSuchObject if call.kind == Kind::Plan => {
+                self.plans.vanished(&call.name);
+                let plan = Target::Plan(call.name.as_str().into());
+                self.context.queue.push(plan, Class::Urgent, again);
+            }
+            // When a CRD is deleted, all its objects are.
+            FailureClass::NoSuchKind if call.kind != Kind::Config => {
+                let listing = Target::Listing(call.kind);
+                self.context.queue.push(listing, Class::Urgent, again);
+            }
+            _ => {}
+        }
+        // Decided calls of a kind that waits would only fail, too.
+        let waiting = std::mem::take(&mut self.context.outbox);
+        for other in waiting {
+            if now.elapsed < self.context.pauses.until(other.kind) {
+                self.not_written(&other);
+                self.context.queue.push(other.target, Class::Plan, again);
+            } else {
+                self.context.outbox.push_back(other);
+            }
+        }
+        let target = call.target.clone();
+        self.context.queue.push(target, Class::Plan, again);
+    }
+
+    /// Forgets what a call would have led to.
+    fn not_written(&mut self, call: &Call) {
+        match &call.act {
+            Act::ApplyPlan(_) => self.plans.not_written(&call.name),
+            Act::ApplyStatus(_) => self.statuses.not_written(&call.name),
+            Act::ApplySlice(_) => self.slices.not_written(&call.target, &call.name),
+            Act::ApplyConfigStatus(_) => self.config.status_not_written(),
+            Act::Delete if call.kind == Kind::Slice => {
+                self.slices.not_written(&call.target, &call.name);
+            }
+            Act::Delete => self.plans.not_deleted(&call.name),
+            Act::List | Act::Read | Act::Create => match &call.target {
+                Target::Config => self.config.not_read(),
+                Target::Status(node) => self.statuses.reported(node),
+                _ => {}
+            },
+        }
+    }
+}
