@@ -1,7 +1,8 @@
 //! Objects of one kind in memory, kept current by a watch of kube-runtime: a reflector that keeps only the fields that
 //! are used, and that knows the result of a write before the watch delivers it.
 //!
-//! Reads from the API server. A failed watch is retried with the default back-off of kube-runtime, from 0.8 s to 30 s.
+//! Reads from the API server. A failed watch is retried with the default back-off of kube-runtime, from 0.8 s to 30 s,
+//! and after three failures in a row it begins with a new list.
 //!
 //! The planner's own watches ([`crate::watch`]) are not built on this: they need the resource version of each list, and
 //! they handle objects that cannot be parsed (ADR 0021).
@@ -18,12 +19,14 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 /// Failures in a row after which the objects are not current any more. Single failures are ordinary: API servers are
 /// restarted.
 const FAILURES: u32 = 3;
+/// The pause before a new list after so many failures.
+const RELIST: Duration = Duration::from_secs(5);
 /// How long a failure counts. The back-off is shorter, so a watch that keeps failing never leaves it.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -123,12 +126,18 @@ impl<V: Send + Sync + 'static> Mirror<V> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + 'static,
     {
         let _forgets = Forgets(self);
-        let mut events = pin!(watcher(api, config).default_backoff());
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => self.take(event, &keep),
-                Err(error) => self.failed(&error),
+        loop {
+            let mut events = pin!(watcher(api.clone(), config.clone()).default_backoff());
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => self.take(event, &keep),
+                    // kube-runtime opens a watch again and again with the version that it knows, also when the server
+                    // refuses that version: after its store was restored from a backup, for example.
+                    Err(error) if self.failed(&error).is_multiple_of(FAILURES) => break,
+                    Err(_) => {}
+                }
             }
+            sleep(RELIST).await;
         }
     }
 
@@ -222,7 +231,8 @@ impl<V: Send + Sync + 'static> Mirror<V> {
         }
     }
 
-    fn failed(&self, error: &watcher::Error) {
+    /// Takes in a failure, and returns how many there were in a row.
+    fn failed(&self, error: &watcher::Error) -> u32 {
         let mut state = self.lock();
         let count = state.failure.as_ref().map_or(0, |failure| failure.count) + 1;
         let text = error.to_string();
@@ -236,6 +246,7 @@ impl<V: Send + Sync + 'static> Mirror<V> {
             warn!("cannot watch {}: {text}; trying again", self.what);
         }
         self.changed.send_replace(());
+        count
     }
 
     fn unavailable(&self, error: String) -> Unavailable {

@@ -111,7 +111,13 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-e2e", Targets::Library),
             Work::Tests(
                 "portolan-e2e",
-                Targets::Named(&["chart_readme", "dependencies", "licences", "monitoring"]),
+                Targets::Named(&[
+                    "chart_readme",
+                    "dependencies",
+                    "licences",
+                    "module_cycles",
+                    "monitoring",
+                ]),
             ),
             Work::Tests("portolan-e2e", DOCUMENTS),
             Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),

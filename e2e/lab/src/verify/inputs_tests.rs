@@ -138,7 +138,7 @@ fn a_test_of_a_crate_runs_that_crate_alone_again() {
         "lint/clippy",
         "lint/clippy-named-tests",
         "pure/ipvs-rs",
-        "unit/portolan-e2e chart_readme dependencies licences monitoring",
+        "unit/portolan-e2e chart_readme dependencies licences module_cycles monitoring",
         "unit/portolan-e2e documents invariants",
         "unit/portolan-lab",
     ];

@@ -97,6 +97,16 @@ impl Audit {
         counts
     }
 
+    /// Number of granted `get` and `list` requests, by verb and resource, without those of the leader election.
+    pub(super) fn reads(&self) -> BTreeMap<String, usize> {
+        let mut reads = self.granted();
+        reads.retain(|name, _| {
+            let is_read = name.starts_with("get ") || name.starts_with("list ");
+            is_read && name != "get leases"
+        });
+        reads
+    }
+
     /// Kinds of requests that RBAC forbade and never granted. A server that has just started
     /// forbids everything for a moment, because it has not read its roles yet.
     pub(super) fn forbidden(&self) -> BTreeSet<String> {

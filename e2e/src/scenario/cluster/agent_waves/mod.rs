@@ -6,7 +6,7 @@ mod fleet;
 mod lab;
 mod refused;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -34,6 +34,8 @@ const STEP: Duration = Duration::from_secs(120);
 const WAVE: Duration = Duration::from_secs(240);
 /// How long nothing may happen.
 const QUIET: Duration = Duration::from_secs(6);
+/// How long reads of controllers at rest are counted.
+const REST: Duration = Duration::from_secs(20);
 const FIRST_TAG: &str = "0.1.0";
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
@@ -80,8 +82,41 @@ fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         &format!("{labelled:?} {seen:?}"),
     );
     settled(lab)?;
+    at_rest(lab, checks)?;
     reporters(lab, checks, "before any change");
     versions(lab, checks, "before any change")
+}
+
+/// The controllers read from watches. They read the ProxyConfig every 30 s for the write budget, and compare ProxyPlans
+/// and slices with the store every 10 minutes.
+fn at_rest(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    let before = lab.release.audit()?.reads();
+    std::thread::sleep(REST);
+    let reads = since(&before, &lab.release.audit()?.reads());
+    let expected = [
+        "get proxyconfigs",
+        "list proxyplans",
+        "list proxyplanslices",
+    ];
+    let few = |(name, count): (&String, &usize)| expected.contains(&&**name) && *count <= 2;
+    checks.require(
+        "at rest the controllers read from watches",
+        reads.iter().all(few),
+        &format!("{reads:?} in {REST:?}"),
+    );
+    Ok(())
+}
+
+/// Later reads, by verb and resource.
+fn since(
+    before: &BTreeMap<String, usize>,
+    after: &BTreeMap<String, usize>,
+) -> BTreeMap<String, usize> {
+    let new = |(name, count): (&String, &usize)| {
+        let count = count.saturating_sub(before.get(name).copied().unwrap_or_default());
+        (count > 0).then(|| (name.clone(), count))
+    };
+    after.iter().filter_map(new).collect()
 }
 
 /// Each status names the pod that reported it, because a rollout counts only reports of a node's new agent.
@@ -136,6 +171,7 @@ const APPLIED: &str =
 
 /// A new image passes all waves.
 fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
+    let before = lab.release.audit()?.reads();
     lab.fleet.begin_count(lab.nodes());
     lab.change("2")?;
     let seen = lab.until("the canary to be watched", STEP, |seen| {
@@ -176,6 +212,18 @@ fn waves(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<String> {
     let what =
         format!("at most {AWAY} agents and the deleted one were missing at once (seen: {most})");
     checks.require(&what, most <= AWAY + 1, &most.to_string());
+    let reads = since(&before, &lab.release.audit()?.reads());
+    let console = &lab.stage.console;
+    console.line(&format!(
+        "reads of all controllers during the change: {reads:?}"
+    ));
+    let lists = reads.get("list pods").copied().unwrap_or_default();
+    // A leader lists them before each DaemonSet gets another template, and at the start of its watches.
+    checks.require(
+        "pods are watched during a change of agents",
+        lists <= 16,
+        &format!("{reads:?}"),
+    );
     settled(lab)?;
     reporters(lab, checks, "after all agents were replaced");
     Ok(canary)
