@@ -1,7 +1,7 @@
-//! How the API server is reached.
+//! The client of the Kubernetes API server.
 //!
-//! Touches: files with credentials, for reading. The address never comes from the `kubernetes`
-//! Service: that one works only once agents have their plans.
+//! Reads credential files. The address never comes from the `kubernetes` Service, because that one works only
+//! after agents have received their plans.
 
 use std::path::PathBuf;
 
@@ -9,49 +9,49 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use thiserror::Error;
 
-/// Where the API server is and who we are there.
+/// The address of the API server and the credentials for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiServer {
-    /// A kubeconfig file. Without one: `KUBECONFIG`, `~/.kube/config`, or within a cluster, together
-    /// with an address, the service account of the pod.
+    /// A kubeconfig file. The default is `KUBECONFIG` or `~/.kube/config`; in a cluster, and only together with
+    /// `address`, the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// A context of that file other than its current one.
+    /// A context of the kubeconfig; the default is its current context.
     pub context: Option<String>,
-    /// An address in place of the one found, like `https://10.0.0.5:6443`.
+    /// Overrides the address of the API server, for example `https://10.0.0.5:6443`.
     pub address: Option<String>,
 }
 
-/// The API server cannot be reached like that.
+/// The API server cannot be reached with this configuration.
 #[derive(Debug, Error)]
 pub enum ApiServerError {
-    /// The file, or something in it.
+    /// The kubeconfig file cannot be read or is invalid.
     #[error("--kubeconfig {path}: {source}; check the file")]
     Kubeconfig {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The cause.
         source: kube::config::KubeconfigError,
     },
-    /// No file, and within a cluster no address.
+    /// There is no kubeconfig file, and no address for use in a cluster.
     #[error(
         "no API server: {0}; give --kubeconfig FILE, within a cluster --api-server URL (the address of \
          the `kubernetes` Service works only once agents have their plans), or --manifests DIR to work \
          without a cluster"
     )]
     Nowhere(kube::config::KubeconfigError),
-    /// An address alone, and no service account.
+    /// There is an address, but no service account.
     #[error("no credentials for the API server: {0}; give --kubeconfig FILE")]
     NotInCluster(kube::config::InClusterError),
-    /// The address makes no sense.
+    /// The address is invalid.
     #[error("--api-server {0:?} is no address; write it like https://10.0.0.5:6443")]
     Address(String),
-    /// Certificates or keys cannot be used.
+    /// The certificates or keys are unusable.
     #[error("API server: {0}; check certificates and keys in the kubeconfig")]
     Client(kube::Error),
 }
 
 impl ApiServer {
-    /// A client. Nothing is sent yet.
+    /// Builds a client, without sending a request.
     ///
     /// # Errors
     /// [`ApiServerError`] names the file or flag that is wrong.

@@ -1,7 +1,7 @@
-//! What agents said: connected, acknowledged, gone. Streams write it, whoever publishes reads it.
+//! The state of each agent: connected, acknowledged, gone. Streams write it; status and metrics read it.
 //!
-//! Cheap enough for every acknowledgement of 5,000 agents: one lock held for a map look-up. It holds
-//! nothing of the plans, and for each node only the last word.
+//! An update holds one lock for a map look-up, which is cheap enough for every acknowledgement of 5,000 agents.
+//! The board keeps only the last state of each node, and no plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,48 +11,48 @@ use std::time::{Duration, SystemTime};
 use portolan_plan::PlanHash;
 use tokio::sync::Notify;
 
-/// How many failures and unreadable entries are remembered for a node: as many as are shown.
+/// Failures and unreadable entries that are kept for a node: as many as its status shows.
 pub const REMEMBERED: usize = portolan_crds::limit::FAILURES;
 
-/// The answer of an agent to a batch.
+/// An agent's acknowledgement of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Acked {
-    /// The hash of what is in the kernel; `None` when the agent did not say.
+    /// Hash of the plan in the kernel; `None` if the agent did not report one.
     pub applied: Option<PlanHash>,
-    /// The hash of what was received.
+    /// Hash of the plan that the agent received.
     pub received: PlanHash,
-    /// From the making of the batch to this answer.
+    /// Time from building the batch to this answer.
     pub lag: Duration,
-    /// Kernel operations made.
+    /// Number of kernel operations.
     pub operations: u64,
-    /// What failed, in words: the first [`REMEMBERED`].
+    /// Failure messages: the first [`REMEMBERED`].
     pub failures: Vec<String>,
-    /// Operations that failed in all.
+    /// Total number of failed operations.
     pub failed_operations: u64,
-    /// Keys of entries that the agent cannot read: the first [`REMEMBERED`].
+    /// Keys of entries that the agent cannot decode: the first [`REMEMBERED`].
     pub undecodable: Vec<String>,
 }
 
-/// What an agent found otherwise than it had left it in the kernel, of one kind.
+/// Kernel objects of one kind that something other than the agent changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// The kind, in the agent's words.
+    /// The kind, as the agent names it.
     pub kind: Arc<str>,
-    /// How many were found since the agent started.
+    /// Number found since the agent started.
     pub found: u64,
-    /// How many of them were put right.
+    /// Number of them that the agent repaired.
     pub repaired: u64,
-    /// How many are otherwise now.
+    /// Number that differ now.
     pub standing: u64,
 }
 
-/// The version of the plans that is in force on a node, wholly; 0 while none is known to be. Whoever
-/// serves the node writes it, without a lock: every stream does at every change.
+/// The version of the plans that is completely in force on a node; 0 if unknown. The node's stream writes it at
+/// every change, so it takes no lock.
 #[derive(Debug, Clone, Default)]
 pub struct InForce(Arc<AtomicU64>);
 
 impl InForce {
-    /// All of the plan of this version is in force.
+    /// Records that the plan of this version is completely in force.
     pub fn reached(&self, version: u64) {
         self.0.store(version, Ordering::Release);
     }
@@ -71,33 +71,32 @@ impl PartialEq for InForce {
 
 impl Eq for InForce {}
 
-/// What is known of the agent on a node.
+/// The state of the agent on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// The version of the agent program.
     pub agent_version: Arc<str>,
-    /// The name of the pod that it runs in, by its token; `None` where tokens are not asked for.
+    /// The name of the agent's pod, from its token; `None` if tokens are not required.
     pub agent_pod: Option<Arc<str>>,
-    /// Whether its stream is open here.
+    /// Whether its stream to this controller is open.
     pub connected: bool,
-    /// Since when its stream is open, or closed.
+    /// When its stream was opened or closed.
     pub since: SystemTime,
-    /// Its last answer and when it came; kept when the stream ends.
+    /// Its last answer and the time of that; kept after the stream ends.
     pub acked: Option<(SystemTime, Arc<Acked>)>,
-    /// Since when it has a batch that it should have answered long ago.
+    /// When the batch was sent whose answer is overdue.
     pub overdue: Option<SystemTime>,
-    /// What somebody else changed in the kernel, of each kind that ever was; `None` while the agent
-    /// has not told.
+    /// Kernel drift for each kind in which it occurred; `None` until the agent reports it.
     pub drifted: Option<Arc<[Drift]>>,
-    /// Ports on which the agent should answer and cannot, in words: the first [`REMEMBERED`].
+    /// Ports that the agent should serve but cannot listen on, as text: the first [`REMEMBERED`].
     pub closed_ports: Arc<[String]>,
-    /// Kernel settings that the agent may not write, in words: the first [`REMEMBERED`].
+    /// Kernel settings that the agent may not write, as text: the first [`REMEMBERED`].
     pub unwritten_settings: Arc<[String]>,
-    /// What is in force on it; nothing of an earlier stream counts.
+    /// The version in force; versions of earlier streams do not count.
     pub in_force: InForce,
 }
 
-/// What agents said last, by node.
+/// The last state of each agent, by node.
 #[derive(Debug, Default)]
 pub struct Board {
     nodes: Mutex<Nodes>,
@@ -107,15 +106,15 @@ pub struct Board {
 #[derive(Debug, Default)]
 struct Nodes {
     deliveries: BTreeMap<Arc<str>, Delivery>,
-    /// Nodes with news since the last look.
+    /// Nodes that changed since the last call of [`Board::changes`].
     changed: BTreeSet<Arc<str>>,
 }
 
 impl Board {
-    /// The agent of a node opened its stream. What it said before does not count any more: it may
-    /// have been restarted. A stream that follows another without an end in between replaces it.
+    /// Records that the agent of a node opened a stream. This discards its earlier state, because it may have
+    /// restarted. A new stream replaces one whose end was not recorded.
     ///
-    /// What is in force there is written into what comes back.
+    /// The stream writes the version in force to the returned value.
     pub fn connected(
         &self,
         node: &str,
@@ -143,8 +142,7 @@ impl Board {
         in_force
     }
 
-    /// The agent of a node answered a batch. Without a stream there is no answer: then nothing
-    /// happens.
+    /// Records that the agent of a node answered a batch. Ignored for a node that never opened a stream.
     pub fn acked(&self, node: &str, mut acked: Acked, now: SystemTime) {
         acked.failures.truncate(REMEMBERED);
         acked.undecodable.truncate(REMEMBERED);
@@ -154,12 +152,12 @@ impl Board {
         });
     }
 
-    /// All of the plan that the agent of a node received is in force now, which it was not at its answer.
+    /// Records that a plan which was not completely in force when the agent answered is in force now.
     pub fn caught_up(&self, node: &str, now: SystemTime) {
         self.update(node, |delivery| {
             if let Some((at, acked)) = &mut delivery.acked {
                 let received = acked.received;
-                // It is about the same batch, which is as old as it is.
+                // The batch is the same, so its lag grows by the time since the answer.
                 let later = now.duration_since(*at).unwrap_or_default();
                 *at = now;
                 *acked = Arc::new(Acked {
@@ -173,32 +171,32 @@ impl Board {
         });
     }
 
-    /// The agent of a node has not answered a batch that was sent then.
+    /// Records that the agent of a node has not answered the batch of time `sent`.
     pub fn overdue(&self, node: &str, sent: SystemTime) {
         self.update(node, |delivery| delivery.overdue = Some(sent));
     }
 
-    /// The agent of a node told what somebody else changed in the kernel since it started.
+    /// Records the kernel drift that the agent of a node found since it started.
     pub fn drifted(&self, node: &str, drift: Vec<Drift>) {
         self.update(node, |delivery| delivery.drifted = Some(drift.into()));
     }
 
-    /// The agent of a node told on which ports it cannot listen.
+    /// Records the ports on which the agent of a node cannot listen.
     pub fn closed_ports(&self, node: &str, mut closed: Vec<String>) {
         closed.truncate(REMEMBERED);
         let closed: Arc<[String]> = closed.into();
         self.update(node, |delivery| delivery.closed_ports = closed);
     }
 
-    /// The agent of a node told which kernel settings it may not write.
+    /// Records the kernel settings that the agent of a node may not write.
     pub fn unwritten_settings(&self, node: &str, mut unwritten: Vec<String>) {
         unwritten.truncate(REMEMBERED);
         let unwritten: Arc<[String]> = unwritten.into();
         self.update(node, |delivery| delivery.unwritten_settings = unwritten);
     }
 
-    /// The stream of a node ended. Only the stream that was `connected` at `since` can end: an older
-    /// one that is noticed late takes nothing away from its successor.
+    /// Records that a node's stream ended. Only the stream that was opened at `since` can end: the late end of an
+    /// older stream does not affect its successor.
     pub fn gone(&self, node: &str, since: SystemTime, now: SystemTime) {
         self.update(node, |delivery| {
             if delivery.connected && delivery.since == since {
@@ -208,20 +206,20 @@ impl Board {
         });
     }
 
-    /// Forgets agents that are gone from nodes that are gone.
+    /// Removes disconnected agents whose nodes no longer exist.
     pub fn forget_except(&self, is_node: impl Fn(&str) -> bool) {
         let keep = |node: &Arc<str>, delivery: &mut Delivery| delivery.connected || is_node(node);
         self.nodes().deliveries.retain(keep);
     }
 
-    /// How many agents have their stream open here.
+    /// Number of agents with an open stream to this controller.
     pub fn connected_agents(&self) -> usize {
         let nodes = self.nodes();
         let open = nodes.deliveries.values().filter(|of| of.connected);
         open.count()
     }
 
-    /// How many nodes whose stream is open here have a version of the plans in force, and how many have not.
+    /// Number of connected nodes that have this version of the plans in force, and number of those that do not.
     pub fn convergence(&self, version: u64, is_node: impl Fn(&str) -> bool) -> (usize, usize) {
         let nodes = self.nodes();
         let (mut in_force, mut behind) = (0, 0);
@@ -238,9 +236,9 @@ impl Board {
         (in_force, behind)
     }
 
-    /// How many agents have not a version of the plans in force yet, and the first few of their nodes. Who
-    /// answered last that something failed or cannot be read is not waited for, because that may last for
-    /// ever; nor who has answered nothing yet, for a first plan is no change.
+    /// Number of agents that do not have this version of the plans in force yet, and the first [`REMEMBERED`] of
+    /// their nodes. An agent whose last answer had failures or unreadable entries is not waited for, because these
+    /// may never end. Nor is one without any answer: its first plan is not a change.
     pub fn waited_for(
         &self,
         version: u64,
@@ -265,18 +263,18 @@ impl Board {
         (count, first)
     }
 
-    /// What is known of all agents that ever connected here.
+    /// The state of all agents that ever connected to this controller.
     pub fn all(&self) -> BTreeMap<Arc<str>, Delivery> {
         self.nodes().deliveries.clone()
     }
 
-    /// What is known of the agent on a node; `None` while it never connected here.
+    /// The state of the agent on a node; `None` if it never connected to this controller.
     pub fn get(&self, node: &str) -> Option<Delivery> {
         self.nodes().deliveries.get(node).cloned()
     }
 
-    /// Waits until some node has news, and takes their names; each is told once. For one reader: two
-    /// would take the names from each other.
+    /// Waits for changed nodes and removes their names from the set, so each is returned once per change. There
+    /// must be only one reader: two would take names from each other.
     pub async fn changes(&self) -> BTreeSet<Arc<str>> {
         loop {
             let changed = std::mem::take(&mut self.nodes().changed);

@@ -1,4 +1,4 @@
-//! What is remembered of agents, and for how long.
+//! Which state of agents is kept, and for how long.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn the_last_word_of_an_agent_stays_when_its_stream_ends() {
     assert_eq!(delivery.acked.unwrap(), (at(2), Arc::new(acked(7))));
 }
 
-/// Whoever asks since when a plan is in force must not take an old batch for a new one.
+/// The time since which a plan is in force must not make an old batch look like a new one.
 #[test]
 fn a_plan_that_comes_into_force_late_is_as_old_as_its_batch() {
     let board = Board::default();

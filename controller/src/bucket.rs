@@ -1,17 +1,17 @@
-//! How often something is done: a token bucket whose waiting is bounded.
+//! A rate limiter: a token bucket with a bounded wait.
 
 use std::time::{Duration, Instant};
 
-/// Gives times to whoever asks, so many a second after a first burst.
+/// A token bucket: a burst, then a fixed rate.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    /// From one to the next.
+    /// The time between two tokens.
     interval: Duration,
-    /// How far it may be ahead, as time.
+    /// The tokens of a burst after the first one, as time.
     burst: Duration,
     /// The longest wait.
     longest: Duration,
-    /// When it is full again.
+    /// When the bucket is full again.
     full: Option<Instant>,
 }
 
@@ -26,7 +26,7 @@ impl Bucket {
         }
     }
 
-    /// So many a minute, all of them at once if need be, and nobody waits.
+    /// `count` tokens a minute, which may be taken in one burst. The wait is never longer than zero.
     pub(crate) fn a_minute(count: u32) -> Self {
         let interval = Duration::from_secs(60) / count.max(1);
         Self {
@@ -37,7 +37,7 @@ impl Bucket {
         }
     }
 
-    /// How long to wait; `None` when that is too long, and then nothing is taken.
+    /// Takes a token and returns the wait before its use. If the wait is too long, it takes no token: `None`.
     pub(crate) fn take(&mut self, now: Instant) -> Option<Duration> {
         let full = self.full.map_or(now, |full| full.max(now));
         let ahead = full - now;
@@ -64,7 +64,7 @@ mod tests {
             waits,
             [of(0), of(0), of(0), of(100), of(200), None, None, None]
         );
-        // Who was turned away took nothing.
+        // Rejected requests took no tokens.
         let later = start + Duration::from_millis(300);
         assert_eq!(bucket.take(later), of(0));
         assert_eq!(bucket.take(later), of(100));

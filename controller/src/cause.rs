@@ -1,20 +1,20 @@
-//! What a version of the plans came from.
+//! The changes in the cluster that led to a version of the plans.
 
 use std::time::SystemTime;
 
 use portolan_proto::{TRIGGERS_TOLD, TraceContext};
 
-/// When objects came, and since when they should have.
+/// When objects were received, and when the changes behind them happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Came {
-    /// When the first of them was seen.
+    /// When the first of them was received.
     pub seen: Option<SystemTime>,
-    /// When what they tell of happened, as far as they say: the first [`TRIGGERS_TOLD`], the oldest first.
+    /// When the changes behind them happened, if the objects state it: the oldest [`TRIGGERS_TOLD`], in order.
     pub triggered: Vec<SystemTime>,
 }
 
 impl Came {
-    /// Another object came.
+    /// Adds an object that was received at `at`.
     pub fn note(&mut self, at: SystemTime, triggered: Option<SystemTime>) {
         self.seen = Some(self.seen.map_or(at, |seen| seen.min(at)));
         if let Some(triggered) = triggered
@@ -26,24 +26,24 @@ impl Came {
     }
 }
 
-/// What a version of the plans came from.
+/// The cause of a version of the plans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// Its trace, and the span that holds all others.
+    /// Its trace and root span.
     pub trace: TraceContext,
-    /// When what it is about happened, as far as somebody told; the oldest first.
+    /// When the changes in the cluster happened, if the objects state it; the oldest first.
     pub triggered: Vec<SystemTime>,
-    /// When it was seen here.
+    /// When this controller received the first object.
     pub seen: SystemTime,
-    /// The first few objects that changed, in words.
+    /// The first few changed objects, as text.
     pub changed: String,
 }
 
 impl Cause {
-    /// When it began: what happened in the cluster, or at least when it was seen.
+    /// When it began: the oldest trigger in the cluster, but not later than the controller received it.
     pub fn began(&self) -> SystemTime {
         let triggered = self.triggered.first().copied();
-        // Another machine's clock may be ahead of ours.
+        // The clock of another machine may be ahead.
         triggered.map_or(self.seen, |triggered| triggered.min(self.seen))
     }
 }

@@ -1,4 +1,4 @@
-//! What `run` was asked to do, checked once at start.
+//! The configuration of `run`, validated once at start.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use crate::serve::{Listen, ListenError};
 use crate::tls::{Files, Kept};
 use crate::trust::TokenOptions;
 
-/// Where objects come from.
+/// The source of the objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A folder of manifests, or one file.
+    /// A directory of manifests, or one file.
     Manifests(PathBuf),
     /// A Kubernetes API server.
     Cluster(ApiServer),
@@ -34,108 +34,108 @@ impl fmt::Display for Source {
     }
 }
 
-/// Who is believed.
+/// How clients are authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Security {
-    /// Whoever reaches the socket, on loopback or in the file system.
+    /// Not at all: the socket is on loopback or in the file system.
     Insecure,
-    /// Agents with a token, over TLS.
+    /// By the tokens of agents, over TLS.
     Tls(Box<TlsOptions>),
 }
 
-/// What TLS needs to know.
+/// Options of TLS and tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Where the certificate comes from.
+    /// The source of the certificate.
     pub certificate: Certificate,
-    /// What tokens have to be.
+    /// Requirements for tokens.
     pub tokens: TokenOptions,
 }
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Certificate {
-    /// Somebody gives it.
+    /// Files that the user provides.
     Given(Files),
-    /// The controller makes it.
+    /// The controller issues it itself.
     Own(Kept),
 }
 
-/// What was asked for, as it came.
+/// The arguments, not validated yet.
 #[derive(Debug, Clone)]
 pub struct Asked {
-    /// Where objects come from.
+    /// The source of the objects.
     pub source: Source,
-    /// Where agents connect.
+    /// The address for agents.
     pub listen: String,
-    /// Whether to do without TLS.
+    /// Whether TLS is off.
     pub insecure: bool,
-    /// Where a certificate comes from.
+    /// The source of the certificate.
     pub certificate: Option<Certificate>,
-    /// What tokens have to be.
+    /// Requirements for tokens.
     pub tokens: TokenOptions,
-    /// Where plans are written as files.
+    /// The directory to which plans are written as files.
     pub plans_dir: Option<PathBuf>,
-    /// Where health and metrics are.
+    /// The address of health and metrics.
     pub admin: SocketAddr,
-    /// The agents that it keeps, if any.
+    /// The agents whose DaemonSets the controller manages, if any.
     pub agents: Option<Agents>,
 }
 
-/// Everything that `run` needs to know.
+/// The validated configuration of `run`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where objects come from.
+    /// The source of the objects.
     pub source: Source,
-    /// Where agents connect.
+    /// The address for agents.
     pub listen: Listen,
-    /// Who is believed.
+    /// How clients are authenticated.
     pub security: Security,
-    /// Where plans are written as files.
+    /// The directory to which plans are written as files.
     pub plans_dir: Option<PathBuf>,
-    /// Where health and metrics are.
+    /// The address of health and metrics.
     pub admin: SocketAddr,
-    /// The agents that it keeps, if any.
+    /// The agents whose DaemonSets the controller manages, if any.
     pub agents: Option<Agents>,
 }
 
-/// What was asked for cannot be done.
+/// Arguments that are invalid or contradict each other.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// There is no certificate, and nobody said that this is all right.
+    /// No certificate, and `--insecure` was not given.
     #[error(
         "no certificate: give --tls-cert and --tls-key, or --tls-secret and --ca-configmap; with --insecure plans are served without TLS, \
          on loopback or a Unix socket only"
     )]
     NoTls,
-    /// One excludes the other.
+    /// `--insecure` and a certificate exclude each other.
     #[error(
         "--insecure together with a certificate: with one TLS is spoken; leave one of them out"
     )]
     Both,
-    /// Nobody can say whose tokens are.
+    /// Tokens cannot be reviewed without an API server.
     #[error(
         "--manifests with TLS: without an API server nobody can say which agent comes, because their tokens are \
          reviewed there; use --insecure, on loopback or a Unix socket"
     )]
     NobodyKnows,
-    /// Standard input does not change.
+    /// Standard input cannot be watched for changes.
     #[error(
         "--manifests -: run follows changes, which standard input cannot show; give a folder or a file"
     )]
     Stdin,
-    /// Agents in pods reach no socket of another pod.
+    /// Agents in pods cannot reach a Unix socket in another pod.
     #[error(
         "--agents-template with --listen unix:PATH: pods of agents cannot reach that; listen on IP:PORT"
     )]
     Unreachable,
-    /// The address makes no sense, or would expose plans.
+    /// The address is invalid, or would expose plans without TLS.
     #[error("--listen: {0}")]
     Listen(#[from] ListenError),
 }
 
 impl Config {
-    /// Checks what was asked for.
+    /// Validates the arguments.
     ///
     /// # Errors
     /// [`ConfigError`] names the argument and what to write instead.

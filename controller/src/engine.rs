@@ -1,7 +1,7 @@
-//! Holds the planner: objects in, plans out.
+//! Runs the planner: objects in, plans out.
 //!
-//! One thread owns everything here and alone writes what is known. Touches: the clock for waiting
-//! and measuring, the folder of plans for writing; its sources touch files or the API server.
+//! One thread owns everything here, and is the only writer of the shared state. Accesses: the clock for waiting and
+//! measuring, the folder of plans for writing. Its sources access files or the API server.
 
 mod cluster;
 mod compact;
@@ -30,19 +30,19 @@ use crate::store::Store;
 use journal::Journal;
 use plans_dir::PlansDir;
 
-/// What a listener is told.
+/// A notification for the listener.
 #[derive(Debug, Clone, Copy)]
 pub enum News<'a> {
-    /// Something was planned. The first time even if it is nothing: then all is planned once.
+    /// A planning result. The first one is sent even if it is empty: then everything was planned once.
     Planned(&'a Update),
-    /// An object cannot be read, or can be read again.
+    /// An object became unreadable or readable again.
     Readable(&'a ObjectId),
 }
 
-/// Told of news once they can be seen in what is known.
+/// Called after the shared state contains the change.
 pub type Listener = Box<dyn Fn(News<'_>) + Send>;
 
-/// Plans what a source says and publishes the plans.
+/// Plans the objects of a source and publishes the plans.
 pub struct Engine {
     plans_dir: Option<PlansDir>,
     store: Arc<Store>,
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Plans go to the store, and as files into a folder if one is given.
+    /// Creates an engine that writes plans to the store, and to files in `plans_dir` if it is given.
     pub fn new(known: Shared, store: Arc<Store>, plans_dir: Option<PathBuf>) -> Self {
         Self {
             plans_dir: plans_dir.map(PlansDir::new),
@@ -75,27 +75,27 @@ impl Engine {
         }
     }
 
-    /// What is known, for those who read it.
+    /// The shared state, for readers.
     pub fn known(&self) -> Shared {
         self.known.clone()
     }
 
-    /// Tells somebody of all news.
+    /// Sets the listener for all notifications.
     #[must_use]
     pub fn telling(mut self, listener: Listener) -> Self {
         self.listener = Some(listener);
         self
     }
 
-    /// Notes each change there.
+    /// Records each change in `changes`.
     #[must_use]
     pub fn noting(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
     }
 
-    /// Plans what happened since `start`, and publishes what differs. The first time it publishes
-    /// even nothing: agents then know that there is nothing.
+    /// Plans the events since `start`, and publishes the difference. The first publication happens even without
+    /// entries: agents then know that the plan is empty.
     fn plan(&mut self, events: Vec<Event>, changed: &str, start: Instant, came: Came) {
         let change = self.changes.begin(came, changed, SystemTime::now());
         let now = moment(SystemTime::now());
@@ -116,7 +116,7 @@ impl Engine {
         info!(changed, services, nodes, milliseconds, trace_id, "planned");
     }
 
-    /// Logs what planning found; what reading found was said by whoever read.
+    /// Logs warnings of the planner. Warnings of the readers were logged when the objects were read.
     fn report(&mut self, update: &Update) {
         self.journal.begin();
         for (id, planned) in &update.services {
@@ -152,7 +152,7 @@ impl Engine {
     }
 }
 
-/// A time as it is stored.
+/// A time in the unit of the model: whole seconds since the Unix epoch.
 pub(crate) fn moment(time: SystemTime) -> Moment {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs()

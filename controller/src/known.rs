@@ -1,4 +1,4 @@
-//! What the controller knows of the cluster: one writer, the engine; readers are whoever publishes.
+//! The controller's state of the cluster. The engine is its only writer; publishers read it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -9,26 +9,26 @@ use portolan_planner::model::ObjectId;
 /// The cluster and the plans made from it.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The planner with everything that could be read.
+    /// The planner, with all objects that could be read.
     pub planner: Planner,
-    /// Objects that are there and cannot be read: the field, what is wrong, what to check next.
-    /// The last form that could be read stays planned (S-183).
+    /// Existing objects that cannot be read: the field, the problem and the next check. Plans keep using the last
+    /// version that could be read (S-183).
     pub left_out: BTreeMap<ObjectId, String>,
-    /// Nothing is planned before a loss is over that others hold.
+    /// Planning waits until a loss of endpoints that other controllers hold is over.
     pub waits: bool,
 }
 
-/// What is known, shared.
+/// The shared state.
 #[derive(Debug, Clone, Default)]
 pub struct Shared(Arc<RwLock<Known>>);
 
 impl Shared {
-    /// For reading. Keep it short: nothing is planned meanwhile.
+    /// Locks for reading. Hold the lock briefly: it blocks planning.
     pub fn read(&self) -> RwLockReadGuard<'_, Known> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For whoever alone writes: the engine.
+    /// Locks for writing. Only the engine writes.
     pub fn write(&self) -> RwLockWriteGuard<'_, Known> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

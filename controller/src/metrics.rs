@@ -1,6 +1,6 @@
-//! What the controller counts as it happens, and what it reads when somebody asks.
+//! Metrics of the controller: counters, and gauges that are read at scrape time.
 //!
-//! Labels are words of ours: no name of a node, a Service or an address.
+//! Label values are a fixed set: no names of nodes or Services, and no addresses.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct OfAnswer {
     answered: &'static str,
 }
 
-/// All that is counted.
+/// The counters of the controller.
 #[derive(Debug)]
 pub struct Counters {
     refusals: Family<OfReason, Counter>,
@@ -44,7 +44,7 @@ pub struct Counters {
 }
 
 impl Default for Counters {
-    /// Every series is there from the beginning, so that the first count is an increase, too.
+    /// Every series exists from the start, so the first count is an increase.
     fn default() -> Self {
         let counters = Self {
             refusals: Family::default(),
@@ -67,43 +67,43 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A stream, or a connection before it, was refused.
+    /// Counts a refused stream, or a connection that was refused before its stream.
     pub(crate) fn refused(&self, reason: Reason) {
         self.refusals.get_or_create(&OfReason { reason }).inc();
     }
 
-    /// The API server was asked about a token.
+    /// Counts a token review, and whether the API server answered.
     pub(crate) fn reviewed(&self, answered: bool) {
         let answered = if answered { "yes" } else { "no" };
         self.reviews.get_or_create(&OfAnswer { answered }).inc();
     }
 
-    /// A stream was opened.
+    /// Counts an opened stream.
     pub(crate) fn opened(&self) {
         self.streams.inc();
     }
 
-    /// A batch was sent.
+    /// Counts a sent batch.
     pub(crate) fn batch(&self) {
         self.batches.inc();
     }
 
-    /// What was written to agents: for whoever writes.
+    /// The counter of bytes written to agents, for the code that writes them.
     pub(crate) fn bytes(&self) -> Counter {
         self.bytes.clone()
     }
 
-    /// An agent holds another plan than it should, and is sent all of it.
+    /// Counts an agent whose plan differs from the announced one, so it is sent the whole plan.
     pub(crate) fn resent(&self) {
         self.resent.inc();
     }
 
-    /// A stream was ended because its agent did not keep to the protocol.
+    /// Counts a stream that was closed because its agent violated the protocol.
     pub(crate) fn broken(&self) {
         self.broken.inc();
     }
 
-    /// So many bytes wait for one agent.
+    /// Records the bytes that wait for one agent; the maximum is kept.
     pub(crate) fn waits(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         self.waited.inner().fetch_max(bytes, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Counters {
     }
 }
 
-/// What is read when somebody asks.
+/// Sources of the gauges that are read at scrape time.
 #[derive(Debug)]
 struct Sources {
     board: Arc<Board>,
@@ -161,7 +161,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// How many connected nodes have the newest version of their plan in force, and how many have not.
+    /// Number of connected nodes that have the newest version of their plan in force, and number of those that do not.
     fn convergence(&self) -> (usize, usize) {
         let version = *self.store.changes().borrow();
         let is_node = |node: &str| self.store.has_node(node);
@@ -200,7 +200,7 @@ impl Collector for Sources {
     }
 }
 
-/// Endpoints that vanished in mass.
+/// Gauges of the endpoint loss guard.
 #[derive(Debug)]
 struct Losses(Shared);
 
@@ -242,14 +242,14 @@ fn encode_gauges(
     Ok(())
 }
 
-/// All metrics of the program.
+/// All metrics of the controller.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
 }
 
 impl Metrics {
-    /// Metrics of these.
+    /// The counters, and gauges of the board and the store.
     pub fn new(counters: &Counters, board: Arc<Board>, store: Arc<Store>) -> Self {
         let mut registry = Registry::default();
         counters.register(&mut registry);
@@ -257,28 +257,28 @@ impl Metrics {
         Self { registry }
     }
 
-    /// What is counted of changes, too.
+    /// Adds the metrics of changes.
     pub fn add(&mut self, figures: &Figures) {
         figures.register(&mut self.registry);
     }
 
-    /// Endpoints that vanished in mass, too.
+    /// Adds the gauges of the endpoint loss guard.
     pub fn add_endpoints(&mut self, known: Shared) {
         self.registry.register_collector(Box::new(Losses(known)));
     }
 
-    /// All of them as the table of a document.
+    /// The table of all metrics for `METRICS.md`.
     ///
     /// # Errors
-    /// Never: text takes everything.
+    /// Never: writing to a `String` does not fail.
     pub fn document(&self) -> Result<String, Error> {
         portolan_metrics::document(&self.registry)
     }
 
-    /// All of them as a page.
+    /// The page that a scrape returns.
     ///
     /// # Errors
-    /// Never: text takes everything.
+    /// Never: writing to a `String` does not fail.
     pub fn page(&self, format: Format) -> Result<String, Error> {
         format.encode(&self.registry)
     }
@@ -310,7 +310,7 @@ mod tests {
         counters.batch();
         let text = metrics.page(Format::OpenMetrics).unwrap();
         let samples = text.lines().filter(|line| !line.starts_with('#'));
-        // Thirteen of each histogram are like the last one.
+        // Only the last of the buckets of each histogram: the others are alike.
         let samples = samples.filter(|line| !line.contains("le=") || line.contains("+Inf"));
         let mut samples: Vec<_> = samples.collect();
         samples.sort_unstable();

@@ -20,23 +20,23 @@ pub enum Reason {
     expired,
     /// The API server rejects it.
     not_accepted,
-    /// It is of another service account.
+    /// It belongs to another service account.
     service_account,
-    /// It is bound to no node.
+    /// It is not bound to a node.
     no_node,
-    /// It is of an agent on another node.
+    /// It belongs to an agent on another node.
     other_node,
     /// Too many tokens wait for a review.
     busy,
     /// The API server is unavailable.
     api_server,
-    /// No TLS on a port that requires it.
+    /// The client uses no TLS on a port that requires it.
     plain_text,
-    /// TLS on a port without it.
+    /// The client uses TLS on a port without it.
     no_tls_here,
     /// The TLS handshake failed: the client does not trust the certificate, or its version does not match.
     handshake,
-    /// The client sent nothing, or its request did not end in time.
+    /// The client sent nothing, or did not complete its request in time.
     silent,
 }
 

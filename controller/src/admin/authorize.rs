@@ -1,21 +1,22 @@
-//! Who may see a page: a user whom the API server knows and whom its rules let get the page's path
-//! (`nonResourceURLs`).
+//! Authorization of page requests. The API server authenticates the user (`TokenReview`) and must allow the user to
+//! get the page's path (`nonResourceURLs` in RBAC).
 
 use crate::trust::{Reviewer, Token, user};
 
-/// Somebody may not see a page.
+/// A denied request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
-    /// The status of the answer: 401, 403 or 503.
+    /// HTTP status of the response: 401, 403 or 503.
     pub status: u16,
-    /// Why, and what to check.
+    /// The reason and the next check.
     pub message: String,
 }
 
-/// Whether who shows this `authorization` header may get a path.
+/// Checks whether the user of this `authorization` header may get a path.
 ///
 /// # Errors
-/// [`Denied`] when nobody is shown, nobody knows them, or no rule lets them.
+/// [`Denied`] with 401 if there is no token or the API server does not accept it, 403 if no rule allows the path,
+/// and 503 if the API server is unavailable.
 pub async fn authorize(
     reviewer: Option<&dyn Reviewer>,
     header: Option<&str>,
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
     use crate::trust::Reviewed;
 
-    /// Knows two users by their tokens, and lets one of them get one page.
+    /// Accepts the tokens of two users, and allows one page to one of them.
     #[derive(Debug)]
     struct Rules;
 

@@ -1,5 +1,4 @@
-//! Connections, of which there are only so many. Who comes then is served, and whoever has been there for
-//! longest goes.
+//! A limit on the number of connections. At the limit, a new connection replaces the oldest one.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,24 +18,24 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Pages;
 
-/// At most so many at once.
+/// The maximum number of connections.
 const MOST: usize = 64;
-/// How long a client may take for the head of a request, and be silent between two.
+/// How long a client may take for a request head, and stay idle between two requests.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The longest head of a request; tokens are in it.
+/// The maximum size of a request head, in bytes. It contains the token.
 const LONGEST_HEAD: usize = 32 * 1024;
-/// The first byte that a TLS client sends.
+/// The first byte of a TLS handshake.
 const TLS: u8 = 0x16;
 
-/// Who is served.
+/// The open connections.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
-    /// From the first to the last who came.
+    /// The oldest connection first.
     here: Mutex<VecDeque<AbortHandle>>,
 }
 
 impl Guests {
-    /// Serves one more, as a task of `tasks`, with which it ends.
+    /// Serves a connection as a task of `tasks`. It ends when `tasks` is dropped.
     pub(super) fn welcome(
         &self,
         stream: TcpStream,
@@ -56,7 +55,7 @@ impl Guests {
     }
 }
 
-/// Whoever says first what a TLS client says first is answered like that.
+/// Serves TLS if the first byte is that of a TLS handshake, and plain HTTP otherwise.
 async fn serve(stream: TcpStream, pages: Arc<Pages>, local: bool) {
     let mut first = [0];
     let Ok(Ok(1..)) = timeout(PATIENCE, stream.peek(&mut first)).await else {
@@ -83,6 +82,6 @@ async fn talk(io: impl AsyncRead + AsyncWrite + Send + Unpin, pages: Arc<Pages>,
         .header_read_timeout(PATIENCE)
         .max_buf_size(LONGEST_HEAD)
         .serve_connection(TokioIo::new(io), service_fn(answer));
-    // Whatever ends a connection, it is the client's affair.
+    // An error concerns this client only.
     drop(connection.await);
 }

@@ -1,7 +1,7 @@
-//! Pages of the controller over HTTP/1.1: `/healthz`, `/readyz` and `/metrics` for everybody, all else for
-//! whom the API server knows and lets, over TLS or loopback.
+//! Admin pages of the controller over HTTP/1.1. `/healthz`, `/readyz` and `/metrics` are public. All other pages
+//! require TLS or loopback, and a user whom the API server authenticates and authorizes.
 //!
-//! Touches: the network, and the API server for that.
+//! Accesses the network and, for authorization, the API server.
 
 mod authorize;
 mod guests;
@@ -30,29 +30,30 @@ use crate::store::Store;
 use crate::trust::Reviewer;
 use guests::Guests;
 
-/// When an address that cannot be had is tried again.
+/// The pause before another attempt to bind the address.
 const RETRY: Duration = Duration::from_secs(5);
-/// A pause when no connection can be taken: there are too many open files.
+/// The pause after a failed accept: there are too many open files.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// What the pages show.
+/// The data of the pages.
 #[derive(Debug)]
 pub struct Pages {
-    /// What is counted.
+    /// The metrics of the controller.
     pub metrics: Metrics,
-    /// The plans: ready is who has some.
+    /// The plans. The controller is ready once the first version is published.
     pub store: Arc<Store>,
-    /// What agents said.
+    /// The state of the agents.
     pub board: Arc<Board>,
-    /// Since when this controller runs.
+    /// When this controller started.
     pub started: SystemTime,
-    /// How TLS is spoken with whoever speaks it; without it nobody is spoken to over TLS.
+    /// The TLS configuration; without it, TLS connections fail.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Who knows users; without one nobody is known.
+    /// Reviews tokens of users; without it, every token is rejected.
     pub reviewer: Option<Arc<dyn Reviewer>>,
 }
 
-/// Answers there for as long as the program runs. What keeps it from listening keeps nothing else.
+/// Serves the pages for as long as the program runs. If the address cannot be bound, it retries; the rest of the
+/// controller is not affected.
 pub async fn serve(address: SocketAddr, pages: Arc<Pages>) {
     let mut told = None;
     loop {
@@ -93,7 +94,7 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
 }
 
 impl Pages {
-    /// Answers a request; `private` says whether nobody can read it on its way.
+    /// Answers a request. `private` is true if the request came over TLS or loopback.
     pub async fn answer<B>(&self, request: &Request<B>, private: bool) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(405, "only GET\n");

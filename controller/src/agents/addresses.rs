@@ -1,12 +1,12 @@
-//! Where agents find controllers. Pure.
+//! The addresses at which agents reach controllers. Pure.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// Where the ready ones of these pods serve agents. Empty says that nobody is ready, which is no reason to
-/// forget those who were: agents have nowhere else to turn to.
+/// The addresses of the ready pods. An empty result does not mean that the stored addresses should be removed: agents
+/// have no other address to try.
 pub(super) fn addresses<'a>(
     pods: impl IntoIterator<Item = &'a Pod>,
     port: u16,
@@ -21,7 +21,7 @@ pub(super) fn addresses<'a>(
         .collect()
 }
 
-/// Whether somebody said that it is ready.
+/// Whether the pod has the condition Ready.
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
@@ -29,7 +29,7 @@ pub(super) fn is_ready(pod: &Pod) -> bool {
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// The file that agents read: an address in each line.
+/// The content of the file that agents read: one address per line.
 pub(super) fn text(addresses: &BTreeSet<SocketAddr>) -> String {
     let mut text = String::new();
     for address in addresses {

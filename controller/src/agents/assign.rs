@@ -1,4 +1,4 @@
-//! What both DaemonSets should be, and which nodes belong to the wrong one. Pure.
+//! Decides the template and node selection of both DaemonSets, and which nodes have to move. Pure.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::track::{Sets, Takes, Track};
 
-/// What agents should be, by the hashes of templates.
+/// The wanted agents, as hashes of templates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted<'w> {
-    /// On nodes that no change has reached.
+    /// For nodes that the rollout has not reached.
     pub(super) current: &'w str,
-    /// On those that one has; nothing unless a change of agents is on its way.
+    /// For nodes that the rollout has reached; `None` unless agents are being rolled out.
     pub(super) target: Option<&'w str>,
 }
 
@@ -20,36 +20,36 @@ pub(super) struct Wanted<'w> {
 pub(super) struct Member {
     /// Its name.
     pub(super) name: Arc<str>,
-    /// What its label says; another text says nothing.
+    /// The track in its label. An unknown value counts as no label.
     pub(super) label: Option<Track>,
-    /// Whether the change on its way has reached it.
+    /// Whether the current rollout has reached it.
     pub(super) reached: bool,
 }
 
-/// A node that should belong to the other one.
+/// A node that should belong to the other DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Move {
     /// The node.
     pub(super) node: Arc<str>,
-    /// Where it should belong.
+    /// The DaemonSet that it should belong to.
     pub(super) to: Track,
-    /// Its label from then on.
+    /// Its new label; `None` removes the label.
     pub(super) label: Option<Track>,
-    /// Nobody paced it: it goes back, or the DaemonSet that it is at is needed for others.
+    /// The waves do not pace this move: the node goes back, or its DaemonSet is needed for other nodes.
     pub(super) back: bool,
 }
 
-/// What is to be done.
+/// The decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Assignment {
-    /// What the DaemonSets should be now.
+    /// The wanted DaemonSets.
     pub(super) sets: Sets,
     /// Nodes to be moved, in order.
     pub(super) moves: Vec<Move>,
 }
 
-/// Decides. `occupied` are DaemonSets that still have a pod somewhere; one that ends does not count, because nothing
-/// makes it anew.
+/// Decides on both DaemonSets and on moves. `occupied` are DaemonSets that still have a pod. A terminating pod does
+/// not count, because the DaemonSet does not recreate it.
 #[must_use]
 pub(super) fn assign(
     held: &Sets,
@@ -75,20 +75,20 @@ pub(super) fn assign(
     let nobody_takes_rest = takes == Takes::Labelled && held.takes(other) != Some(Takes::Rest);
     match (wanted.target, held.takes(other)) {
         (Some(target), _) if !ready && is_free() => sets.put(other, target, Takes::Labelled),
-        // Somebody changed one by hand: of two that take the rest each would put a pod on a node.
+        // A manual change: two DaemonSets that both take the rest would both put a pod on the same node.
         (None, Some(Takes::Rest)) if takes == Takes::Rest => {
             sets.put(other, wanted.current, Takes::Labelled);
         }
-        // A change is through: whoever joins has to have it, too.
+        // The rollout is complete, so new nodes need the new agents, too.
         (None, Some(Takes::Rest)) => sets.put(other, wanted.current, Takes::Rest),
-        // Somebody has to take the rest.
+        // One DaemonSet has to take nodes without a label.
         (None, None) if nobody_takes_rest => sets.put(other, wanted.current, Takes::Rest),
         (None, Some(Takes::Labelled)) if nobody_takes_rest && is_free() => {
             sets.put(other, wanted.current, Takes::Rest);
         }
         _ => {}
     }
-    // Those that have joined go home, too: a change then finds the other one empty.
+    // Nodes that joined during the rollout move home, too, so that the next rollout finds the other DaemonSet empty.
     let goal = |member: &Member| match ready && member.reached {
         true => other,
         false => home,
@@ -108,8 +108,8 @@ pub(super) fn assign(
     }
 }
 
-/// The one that nodes are at which no change has reached: it is made of what they have. Where both are, or
-/// none is, the one that has most of them.
+/// The DaemonSet of nodes that the rollout has not reached: the one with the current template. If both have it, or
+/// neither, the one with more nodes.
 fn home(held: &Sets, current: &str, members: &[Member]) -> Track {
     let nodes = |track: Track| {
         let at_it = |member: &&Member| held.of(member.label) == Some(track);
@@ -118,7 +118,7 @@ fn home(held: &Sets, current: &str, members: &[Member]) -> Track {
     let rank = |track: &Track| {
         let place = match held.takes(*track) {
             Some(Takes::Rest) => 2,
-            // Nobody takes the rest then; the one that is missing will.
+            // No DaemonSet takes the rest then; the missing one will.
             None => 1,
             Some(Takes::Labelled) => 0,
         };
@@ -129,8 +129,9 @@ fn home(held: &Sets, current: &str, members: &[Member]) -> Track {
     tracks[0]
 }
 
-/// The moves that may be carried out now: those that a change has reached, whose pace is its own, and of those that
-/// go back the ones that have no agent in order to lose, and so many others that no more than `most` are on their way.
+/// The moves that may be carried out now: all moves of nodes that the rollout has reached, because the waves pace
+/// them; moves back of nodes without a working agent; and further moves back while at most `most` nodes are under
+/// way.
 #[must_use]
 pub(super) fn due(
     moves: &[Move],

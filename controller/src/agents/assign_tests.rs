@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A cluster whose DaemonSets do at once as their objects say.
+/// A cluster whose DaemonSets converge immediately.
 #[derive(Debug, Clone)]
 struct World {
     sets: Sets,
@@ -18,14 +18,14 @@ enum Act {
     Reach(u8),
     Complete,
     TakeBack,
-    /// Without waves.
+    /// A change without waves.
     AtOnce(u8),
-    /// By hand: one that took labelled nodes takes the rest.
+    /// A manual change: a DaemonSet that took labelled nodes takes the rest.
     Widen(bool),
     Join,
     Relabel(u8, Option<bool>),
     Delete(bool),
-    /// The controller decides, and so many of the moves are carried out.
+    /// The controller decides, and this many of the moves are carried out.
     Decide(u8),
 }
 
@@ -89,7 +89,7 @@ impl World {
         self.sets.of(member.label)
     }
 
-    /// What a pod on the node is made of; nothing where there is none.
+    /// The template of the pod on the node; `None` without a pod.
     fn agents(&self, member: &Member) -> Option<Arc<str>> {
         Some(self.sets.get(self.at(member)?)?.agents.clone())
     }
@@ -158,7 +158,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Whatever was, everybody ends with what he should have, and then nothing more is done.
+    /// From any state, each node ends with its wanted agents, and then no more moves follow.
     #[test]
     fn every_node_ends_with_the_agents_that_it_should_have(
         nodes in 0..6usize,
@@ -181,14 +181,14 @@ proptest! {
             let agents = world.agents(member);
             prop_assert_eq!(agents.as_deref(), Some(&**wanted), "{}", member.name);
         }
-        // Those that join have agents by themselves while nothing is on its way.
+        // New nodes get agents without a label while no rollout is in progress.
         let rest = Track::ALL.map(|track| world.sets.takes(track) == Some(Takes::Rest));
         prop_assert!(rest != [true, true]);
         prop_assert!(rest != [false, false] || world.target.is_some());
     }
 
-    /// A pod may be made anew at any moment: nothing untried is on a node that the change has not reached, and no pod
-    /// is made anew because of what happens to others.
+    /// A pod may be recreated at any time. No node that the rollout has not reached gets the new agents, and no pod
+    /// is recreated because of what happens to other nodes.
     #[test]
     fn nobody_is_given_what_has_not_reached_him(
         nodes in 1..6usize,
@@ -210,7 +210,7 @@ proptest! {
         }
     }
 
-    /// Where nobody interferes, a change of agents restarts each once, and no other.
+    /// Without manual changes, a rollout of agents restarts each agent exactly once.
     #[test]
     fn a_change_moves_each_node_once(nodes in 1..8usize, changes in 1..5u8) {
         let mut world = World::new(nodes);

@@ -1,7 +1,7 @@
-//! What is told of agents in conditions of the ProxyConfig: whether the controller can do for them what it should, and
-//! whether another service proxy is on their nodes. What to tell is pure; [`Teller`] writes it.
+//! Conditions of the ProxyConfig about agents: whether the controller can manage them, and whether another service
+//! proxy runs on their nodes. The conditions are computed by pure functions; [`Teller`] writes them.
 //!
-//! Touches: the API server (the status of the ProxyConfig).
+//! Accesses: the API server (the status of the ProxyConfig).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use super::watched::Watched;
 use crate::events::{About, Event, Events, Severity};
 use crate::publish::{Judged, Verdict, condition, since};
 
-/// Who we are to the API server: the rest of the status has other owners.
+/// The field manager. Other managers own the rest of the status.
 const MANAGER: &str = "portolan-agents";
-/// The conditions that are told of here.
+/// The conditions that this module writes.
 const KINDS: [&str; 2] = [kind::AGENTS_MANAGED, kind::ONLY_SERVICE_PROXY];
 
-/// What agents lack although nothing failed.
+/// Why agents are not all managed although no call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// The rollout has not decided which agents nodes have, or this controller has not read everything yet.
+    /// The rollout has not decided which agents nodes get, or this controller has not read everything yet.
     Decision,
-    /// There is no DaemonSet: agents would find no controller.
+    /// No DaemonSet was created, because agents would find no controller.
     Controllers,
-    /// Pods of a DaemonSet are wanted and do not exist.
+    /// A DaemonSet has fewer pods than desired.
     Pods {
         /// The DaemonSet.
         set: String,
@@ -43,7 +43,7 @@ pub(super) enum Lack {
 }
 
 impl Lack {
-    /// What a DaemonSet lacks, by its status.
+    /// The pods that a DaemonSet lacks according to its status. `None` while the status is not observed yet.
     pub(super) fn of(set: &DaemonSet) -> Option<Self> {
         let status = set.status.as_ref().filter(|_| is_observed(set))?;
         let missing = status.desired_number_scheduled - status.current_number_scheduled;
@@ -83,16 +83,16 @@ impl Lack {
     }
 }
 
-/// Whether the controller of DaemonSets has seen what it is.
+/// Whether the status refers to the current generation of the DaemonSet.
 pub(super) fn is_observed(set: &DaemonSet) -> bool {
     let status = set.status.as_ref();
     status.and_then(|status| status.observed_generation) >= set.metadata.generation
 }
 
-/// A condition, in words.
+/// A verdict with its reason, and the message of the condition.
 pub(super) type Told = (Judged, String);
 
-/// Whether the controller keeps agents as they should be.
+/// The condition on whether the controller manages agents as configured.
 pub(super) fn managed(error: Option<&AgentsError>, lack: Option<&Lack>) -> Told {
     let (verdict, reason, words) = match (error, lack) {
         (Some(error), _) => (Verdict::False, error.reason(), error.to_string()),
@@ -106,7 +106,7 @@ pub(super) fn managed(error: Option<&AgentsError>, lack: Option<&Lack>) -> Told 
     (Judged { verdict, reason }, words)
 }
 
-/// Whether agents are the only service proxy on their nodes, as far as pods of kube-proxy show it.
+/// The condition on whether agents are the only service proxy on their nodes. Only pods of kube-proxy are detected.
 pub(super) fn only_service_proxy<'n>(
     agents_on: impl Iterator<Item = &'n str>,
     kube_proxies: &KubeProxies,
@@ -137,7 +137,7 @@ pub(super) fn only_service_proxy<'n>(
     (Judged { verdict, reason }, words)
 }
 
-/// Writes conditions where they are not what they should be.
+/// Writes the conditions that differ from the stored ones.
 pub(super) struct Teller {
     configs: Api<ProxyConfig>,
     watched: Arc<Watched>,
@@ -153,7 +153,7 @@ impl Teller {
         }
     }
 
-    /// Writes both, in the order of [`KINDS`].
+    /// Writes both conditions, in the order of [`KINDS`].
     pub(super) async fn tell(&self, told: [Told; 2]) -> Result<(), AgentsError> {
         let Some(config) = self.watched.config()? else {
             return Ok(());
@@ -190,7 +190,7 @@ impl Teller {
     }
 }
 
-/// An event for each condition that is False now and was not.
+/// An event for each condition that becomes False.
 fn news(stored: &[Condition], wanted: &[Condition]) -> Vec<Event> {
     let denied = |conditions: &[Condition], kind: &str| {
         let mut conditions = conditions.iter();

@@ -1,4 +1,4 @@
-//! The DaemonSets that are made of a template. Pure.
+//! The DaemonSets that are derived from a template. Pure.
 
 use serde_json::{Value, json};
 
@@ -6,29 +6,30 @@ use super::template::Template;
 use super::track::{Held, Takes, Track};
 use crate::trust::Named;
 
-/// Whose it is.
+/// The label key of the managing controller.
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Who we are to the API server.
+/// The field manager, and the value of the label.
 pub(super) const MANAGER: &str = "portolan-controller";
-/// On pods, and on the pod template of DaemonSets: the hash of the template that they are made of.
+/// The label key, on pods and on the pod template of DaemonSets, of the hash of the template that they are derived
+/// from.
 pub(super) const AGENTS: &str = "proxy.portolan.dev/agents";
 
-/// The ConfigMap that a template was read from. What is made of it goes when it is deleted.
+/// The ConfigMap that a template was read from. It owns the DaemonSets, which are garbage collected with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// Where it is.
+    /// Its namespace and name.
     pub(super) map: Named,
     /// Its UID.
     pub(super) uid: String,
 }
 
-/// The name of one of the two.
+/// The name of the DaemonSet of a track.
 #[must_use]
 pub(super) fn set_name(template: &Template, track: Track) -> String {
     format!("{}-{}", template.name, track.name())
 }
 
-/// One of the two, with the nodes that it takes.
+/// The DaemonSet of a track, with its node selection.
 #[must_use]
 pub(super) fn daemon_set(template: &Template, owner: &Owner, track: Track, takes: Takes) -> Value {
     let mut set = Value::Object(template.object.clone());
@@ -52,7 +53,7 @@ pub(super) fn daemon_set(template: &Template, owner: &Owner, track: Track, takes
     match takes {
         Takes::Labelled => put(&mut pod["nodeSelector"], [marked]),
         Takes::Rest => {
-            // Written even if empty, so that nobody keeps agents away from nodes by adding to it.
+            // Written even if empty, so that adding to it is reverted and cannot keep agents away from nodes.
             object(&mut pod["nodeSelector"]);
             leave(&mut pod["affinity"], track.other());
         }
@@ -60,7 +61,7 @@ pub(super) fn daemon_set(template: &Template, owner: &Owner, track: Track, takes
     set
 }
 
-/// What a DaemonSet is made of and which nodes it takes, if one of these made it.
+/// The template and node selection of a DaemonSet, if it was created by this controller.
 #[must_use]
 pub(super) fn held(set: &Value) -> Option<Held> {
     let pod = &set["spec"]["template"];
@@ -76,7 +77,7 @@ pub(super) fn held(set: &Value) -> Option<Held> {
     })
 }
 
-/// Adds to each choice of nodes that it is not for those of the other DaemonSet.
+/// Excludes the nodes of the other DaemonSet from each node selector term.
 fn leave(affinity: &mut Value, other: Track) {
     let of_nodes = &mut object(affinity)["nodeAffinity"];
     let required = &mut object(of_nodes)["requiredDuringSchedulingIgnoredDuringExecution"];
@@ -84,7 +85,7 @@ fn leave(affinity: &mut Value, other: Track) {
     if terms.as_array().is_none_or(Vec::is_empty) {
         *terms = json!([{}]);
     }
-    // Any one term is enough for a node, so it has to be in all of them.
+    // A node has to match only one of the terms, so the exclusion has to be in each.
     for term in terms.as_array_mut().into_iter().flatten() {
         let expression =
             json!({"key": Track::LABEL, "operator": "NotIn", "values": [other.name()]});
@@ -102,7 +103,7 @@ fn put<const N: usize>(labels: &mut Value, new: [(&str, &str); N]) {
     }
 }
 
-/// What is there, if it is an object; else an empty one in its place.
+/// The value if it is an object; otherwise it is replaced by an empty object.
 fn object(value: &mut Value) -> &mut Value {
     if !value.is_object() {
         *value = json!({});

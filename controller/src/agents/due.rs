@@ -1,23 +1,23 @@
-//! Whether the DaemonSet has to be written. Pure.
+//! Decides whether the DaemonSet needs an update. Pure.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::Value;
 
 use super::daemon_set::{MANAGED_BY, MANAGER};
 
-/// What our last write made.
+/// The result of our last write.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Made {
-    /// What was asked for.
+    /// The object that was applied.
     pub(super) wanted: Value,
     /// The object's UID.
     pub(super) uid: Option<String>,
-    /// Its generation: another one says that somebody changed its spec.
+    /// Its generation. A different one means that its spec was changed since.
     pub(super) generation: Option<i64>,
 }
 
 impl Made {
-    /// What the API server made of it.
+    /// Records the object that the API server returned.
     #[must_use]
     pub(super) fn new(wanted: Value, set: &DaemonSet) -> Self {
         Self {
@@ -28,24 +28,24 @@ impl Made {
     }
 }
 
-/// Why it is to be written.
+/// Why the DaemonSet is to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// There is none.
+    /// It does not exist.
     Absent,
-    /// This controller has not written it since it leads.
+    /// This controller has not written it since it became the leader.
     FirstLook,
-    /// It is to be another one.
+    /// The wanted object has changed.
     Template,
-    /// Somebody changed it.
+    /// Another client changed it.
     Others,
 }
 
-/// The DaemonSet is somebody else's.
+/// The DaemonSet was not created by this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Foreign;
 
-/// What has to be written, if anything.
+/// Returns why the DaemonSet is to be written; `None` if it is up to date.
 ///
 /// # Errors
 /// `Foreign` for one that we have not made.
@@ -73,7 +73,7 @@ pub(super) fn due(
     })
 }
 
-/// By its label, or where somebody took that away, by who has written it.
+/// Whether the DaemonSet is ours: by its label or, if the label was removed, by its field managers.
 pub(super) fn is_ours(set: &DaemonSet) -> bool {
     let labels = set.metadata.labels.as_ref();
     let labelled = labels.and_then(|labels| labels.get(MANAGED_BY));
@@ -82,7 +82,7 @@ pub(super) fn is_ours(set: &DaemonSet) -> bool {
     labelled.is_some_and(|by| by == MANAGER) || managers.any(|manager| manager == MANAGER)
 }
 
-/// Labels are in no generation.
+/// Whether the wanted labels are set. A change of labels does not change the generation.
 fn has_labels(set: &DaemonSet, wanted: &Value) -> bool {
     let labels = set.metadata.labels.as_ref();
     let has = |key: &str, value: &Value| {

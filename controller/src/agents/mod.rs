@@ -1,12 +1,12 @@
-//! The agents of all nodes: their DaemonSets, which nodes belong to which of them, and the file in which agents find
-//! controllers. The controller that leads keeps all of it.
+//! The agents of all nodes: their DaemonSets, the assignment of nodes to DaemonSets, and the file with the addresses
+//! of controllers. Only the leader manages them.
 //!
-//! What they should be and what is due is pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`,
-//! `due`, `kube_proxies`. `watched` reads from the API server, by watches; `operator`, `moving` and `conditions` write to it. Which nodes have been reached by a change is decided by the rollout
-//! alone ([`crate::rollout`]), and read here from where it is stored.
+//! The decisions are pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`, `due`, `kube_proxies`.
+//! `watched` reads from the API server, by watches; `operator`, `moving` and `conditions` write to it. The rollout
+//! alone decides which nodes a change has reached ([`crate::rollout`]); this module reads the stored decision.
 //!
-//! Invariant: nothing is deleted, and nothing of somebody else's is written but one label of Nodes. What the
-//! DaemonSets go with is the ConfigMap of their template (`ownerReferences`).
+//! Invariant: nothing is deleted, and of objects that others own only one label of Nodes is written. The DaemonSets
+//! are owned by the ConfigMap of their template (`ownerReferences`), and are garbage collected with it.
 
 mod addresses;
 mod assign;
@@ -32,48 +32,48 @@ pub use pods::AgentPods;
 pub use template::{KEY, Template, TemplateError};
 pub use watched::Watched;
 
-/// What keeps agents, and where.
+/// The objects from which agents are managed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agents {
-    /// The ConfigMap with the DaemonSet as it should be.
+    /// The ConfigMap with the template of the DaemonSet.
     pub template: Named,
-    /// The ConfigMap in which agents find controllers.
+    /// The ConfigMap with the addresses of controllers.
     pub controllers: Named,
-    /// Which pods in its namespace are controllers, as a selector of labels.
+    /// The label selector of the controllers' pods in its namespace.
     pub pods: String,
 }
 
-/// Agents are not kept.
+/// Why agents cannot be managed.
 #[derive(Debug, Error)]
 pub enum AgentsError {
-    /// The chart's ConfigMap is gone.
+    /// The ConfigMap of the chart does not exist.
     #[error(
         "ConfigMap {map} is not there, so agents stay as they are; `helm upgrade` makes it again"
     )]
     NoTemplate {
-        /// Where it should be.
+        /// The ConfigMap.
         map: Named,
     },
-    /// It holds no DaemonSet.
+    /// The ConfigMap contains no valid DaemonSet.
     #[error("ConfigMap {map}: {error}; agents stay as they are")]
     Template {
-        /// Where it is.
+        /// The ConfigMap.
         map: Named,
-        /// What is wrong with it.
+        /// The problem of the template.
         error: TemplateError,
     },
-    /// Kubernetes cannot bring pods from what is in force to what is asked for.
+    /// A field differs that Kubernetes cannot change in a DaemonSet.
     #[error(
         "ConfigMap {map}: {field} differs from what is in force, which no DaemonSet can change; agents stay as they \
          are; write it as it was"
     )]
     Fixed {
-        /// Where the template is.
+        /// The ConfigMap of the template.
         map: Named,
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
     },
-    /// Somebody else made a DaemonSet of the same name.
+    /// A DaemonSet of the same name exists that this controller did not create.
     #[error(
         "DaemonSet {set} is not ours and is left alone, so there are no agents; delete it or give it another \
          name"
@@ -82,24 +82,24 @@ pub enum AgentsError {
         /// The DaemonSet.
         set: Named,
     },
-    /// The API server refused.
+    /// The API server rejected a request.
     #[error("{act}: {error}; may this controller do that, as the chart's Role says?")]
     Refused {
-        /// What was tried, with the object.
+        /// The action, with the object.
         act: String,
-        /// Its words.
+        /// The error of the client.
         error: kube::Error,
     },
-    /// What it depends on is not known.
+    /// Objects that agents depend on cannot be watched.
     #[error("{0}; may this controller list and watch them, as the chart's Role says?")]
     Unavailable(#[from] Unavailable),
-    /// It did not answer.
+    /// The API server did not answer in time.
     #[error("the API server does not answer")]
     Silent,
 }
 
 impl AgentsError {
-    /// As one word, for a condition.
+    /// The reason in a condition.
     fn reason(&self) -> &'static str {
         match self {
             Self::NoTemplate { .. } => "NoTemplate",

@@ -1,4 +1,4 @@
-//! Labels Nodes for the DaemonSet that they should belong to. Touches: the API server, the clock.
+//! Labels Nodes for the DaemonSet that they should belong to. Accesses: the API server, the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use super::operator::refused;
 use super::pods::AgentPods;
 use super::track::Track;
 
-/// How long a node that went back may take before it is told of.
+/// How long the agent of a node that moved back may take to become ready before a warning is logged.
 const ARRIVES: Duration = Duration::from_secs(120);
-/// After how much longer again.
+/// The additional time before the warning is repeated.
 const AGAIN: Duration = Duration::from_secs(480);
-/// Nodes that are labelled in one look.
+/// The maximum number of Nodes labelled in one pass.
 const LABELS: usize = 200;
 
-/// Nodes on their way back.
+/// Nodes that are moving back.
 pub(super) struct Moving {
     nodes: Api<Node>,
-    /// Where they go and since when, until their agents are ready there. However long that takes: if the former image
-    /// cannot be had any more, no others lose their agents for it.
+    /// Their DaemonSet and when they were moved, until their agents are ready there. There is no timeout: if the
+    /// former image cannot be pulled any more, no other node loses its agent for it.
     back: BTreeMap<Arc<str>, (Track, Instant)>,
 }
 
@@ -45,14 +45,14 @@ impl Moving {
         self.back.is_empty()
     }
 
-    /// Forgets them: another controller moves nodes now.
+    /// Discards the state, because another controller has moved nodes since.
     pub(super) fn clear(&mut self) {
         self.back.clear();
     }
 
-    /// Carries out the moves that are due, of those that go back so many that no more than `most` are on their way.
-    /// Nobody goes to a DaemonSet that its controller has not seen as it is (`settled`), which would make the
-    /// former template's pod. One that fails does not stop the others.
+    /// Carries out the moves that are due. At most `most` nodes move back at a time. No node moves to a DaemonSet
+    /// whose current spec its controller has not observed (`settled`), because that would create a pod of the former
+    /// template. A failed move does not stop the others.
     pub(super) async fn carry_out(
         &mut self,
         moves: &[Move],
@@ -86,7 +86,7 @@ impl Moving {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Tells of those that do not arrive: while there are as many as may be away, no other follows.
+    /// Logs nodes whose agents do not become ready. While as many nodes as allowed are unavailable, no other follows.
     fn warn_of_late(&mut self) {
         for (node, (to, since)) in &mut self.back {
             if since.elapsed() > ARRIVES {
@@ -109,7 +109,7 @@ impl Moving {
             .patch_metadata(&one.node, &params, &Patch::Merge(&patch))
             .await;
         match patched {
-            // It left meanwhile.
+            // The Node was deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other
                 .map(drop)

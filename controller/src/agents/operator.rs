@@ -1,5 +1,5 @@
 //! Reconciles the DaemonSets of agents, the labels of Nodes, and the addresses of controllers. Reads from watches
-//! ([`Watched`]); writes to the API server. Uses the clock.
+//! ([`Watched`]) and writes to the API server. Uses the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,18 +42,18 @@ const BUSY: Duration = Duration::from_secs(1);
 /// How long agents may differ from what they should be before a condition reports it: a write that fails once and pods
 /// that are being created are ordinary.
 const SETTLED: Duration = Duration::from_secs(30);
-/// How long all calls of a pass may take.
+/// The timeout of all calls of a pass together.
 const LONGEST: Duration = Duration::from_secs(30);
 /// The file in the ConfigMap that agents mount.
 const ADDRESSES: &str = "addresses";
 
-/// Keeps the DaemonSets of agents, the labels of Nodes, and the addresses of controllers.
+/// Manages the DaemonSets of agents, the labels of Nodes, and the addresses of controllers.
 pub struct Operator {
     agents: Agents,
     port: u16,
     shared: Shared,
     watched: Arc<Watched>,
-    /// Changes of what is watched.
+    /// Signals changes of watched objects.
     changes: watch::Receiver<()>,
     controllers: Api<ConfigMap>,
     pods: Api<Pod>,
@@ -63,11 +63,11 @@ pub struct Operator {
     teller: Teller,
     /// Nodes of agents in the last pass.
     members: Vec<Arc<str>>,
-    /// What they lacked in the last pass.
+    /// Why agents were not all managed in the last pass.
     lack: Option<Lack>,
     /// Since when agents differ from what they should be.
     amiss: Option<Instant>,
-    /// The failure of the last pass, which was logged.
+    /// The failure of the last pass, already logged. The same failure is not logged again.
     told: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Operator {
 }
 
 impl Operator {
-    /// Controllers serve agents on this port of their pods' addresses.
+    /// Creates the operator. `port` is the port of the controllers' pods on which they serve agents.
     pub fn new(
         client: Client,
         agents: Agents,
@@ -115,7 +115,7 @@ impl Operator {
     }
 
     async fn keep(&mut self) {
-        // Another controller may have written meanwhile.
+        // Another controller may have written since this one led last.
         self.made.clear();
         self.moving.clear();
         self.amiss = None;
@@ -162,14 +162,14 @@ impl Operator {
         let somebody = self.tell_where().await?;
         let (owner, template) = self.template()?;
         let pause = self.follow(&owner, somebody).await?;
-        // What was decided before continues meanwhile.
+        // An invalid template does not stop the reconciliation of what was decided before.
         template.map(|()| pause).map_err(|error| {
             let map = self.agents.template.clone();
             AgentsError::Template { map, error }
         })
     }
 
-    /// The ConfigMap of the template, and whether it holds one.
+    /// The ConfigMap of the template, and whether the template in it is valid.
     fn template(&self) -> Result<(Owner, Result<(), TemplateError>), AgentsError> {
         let map = &self.agents.template;
         let found = self.watched.template()?;
@@ -184,8 +184,8 @@ impl Operator {
         Ok((owner, template))
     }
 
-    /// Makes everything what the stored state of the rollout says. DaemonSets are not made before agents have
-    /// somebody to turn to: their pods would wait for the file.
+    /// Reconciles DaemonSets and Node labels with the stored state of the rollout. No DaemonSet is created before
+    /// agents have a controller address: their pods would wait for the mounted file.
     async fn follow(&mut self, owner: &Owner, somebody: bool) -> Result<Duration, AgentsError> {
         let config = self.watched.config()?;
         let Some(config) = config.filter(|config| self.has_seen(config)) else {
@@ -212,7 +212,7 @@ impl Operator {
             assignment = decide(&pods.tracks());
         }
         if assignment.sets != sets {
-            // A DaemonSet gets another template only while it has no pods. The watch may be behind: ask.
+            // The template of a DaemonSet changes only while it has no pods. The watch may lag, so list the pods.
             let listed = list(&self.pods).await;
             let namespace = &owner.map.namespace;
             pods = listed.map_err(|error| refused("list pods of agents in", namespace, error))?;
@@ -223,7 +223,7 @@ impl Operator {
             true => found.values().find_map(|set| Lack::of(set)),
             false => Some(Lack::Controllers),
         };
-        // Nodes are moved all the same: back, for one.
+        // Nodes are moved even without DaemonSets, for example back after a rollback.
         let written = match is_made {
             true => {
                 self.write_sets(&assignment.sets, &wanted, owner, &found)
@@ -242,19 +242,19 @@ impl Operator {
         Ok(if busy { BUSY } else { LOOK })
     }
 
-    /// Whether the nodes that are known are those of now, and of this version of the settings or a later one: before
-    /// everything was read once there seem to be none.
+    /// Whether this controller has observed the Nodes and this version of the settings, or a later one. Before the
+    /// initial lists there seem to be no Nodes.
     fn has_seen(&self, config: &ProxyConfig) -> bool {
         let known = self.shared.read();
         let held = known.planner.model().config_in_force();
         match from_kube::proxy_config(config) {
             Ok(served) => held.is_some_and(|held| **held == served),
-            // What was accepted last stays in force.
+            // Invalid settings leave the last accepted ones in force.
             Err(_) => held.is_some(),
         }
     }
 
-    /// Both DaemonSets, and what they are.
+    /// Both DaemonSets as stored, and their template and node selection.
     fn read_sets(
         &self,
         template: &Template,
@@ -271,7 +271,7 @@ impl Operator {
         Ok((found, sets))
     }
 
-    /// Makes both what they should be. One that fails does not stop the other.
+    /// Writes both DaemonSets. A failure of one does not stop the other.
     async fn write_sets(
         &mut self,
         sets: &Sets,
@@ -281,7 +281,7 @@ impl Operator {
     ) -> Result<(), AgentsError> {
         let mut written = Ok(());
         for track in Track::ALL {
-            // Another template is left as it is for as long as nodes are at it.
+            // A DaemonSet with an unknown template is left as it is while nodes belong to it.
             let held = sets.get(track);
             let template = held.and_then(|held| wanted.template(&held.agents));
             let (Some(held), Some(template)) = (held, template) else {
@@ -314,7 +314,8 @@ impl Operator {
         Ok(found)
     }
 
-    /// What one is, by what was asked for last, if that was here: others may have changed what is there.
+    /// The template and node selection of a DaemonSet. What this controller wrote last takes precedence over the
+    /// stored object, which others may have changed.
     fn held(&self, track: Track, found: &DaemonSet) -> Option<super::track::Held> {
         let made = self.made.get(&track);
         let made = made.filter(|made| made.uid == found.metadata.uid);
@@ -322,7 +323,7 @@ impl Operator {
             .or_else(|| held(&serde_json::to_value(found).ok()?))
     }
 
-    /// Makes a DaemonSet what it should be.
+    /// Writes a DaemonSet if it differs from the wanted object.
     async fn write_set(
         &mut self,
         set: &Named,
@@ -360,7 +361,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Writes the addresses of controllers if agents read other ones. Returns whether agents have any address.
+    /// Writes the addresses of controllers if they changed. Returns whether agents have any address.
     async fn tell_where(&self) -> Result<bool, AgentsError> {
         let map = &self.agents.controllers;
         let pods = self.watched.controller_pods.values()?;
@@ -397,7 +398,7 @@ fn named_set(template: &Template, owner: &Owner, track: Track) -> Named {
     }
 }
 
-/// Fields of ours are taken back from whoever changed them; an unknown one is refused.
+/// Forces ownership of our fields, and rejects unknown ones.
 fn ours() -> PatchParams {
     PatchParams::apply(MANAGER).force().validation_strict()
 }

@@ -31,7 +31,7 @@ pub struct AgentPod {
 }
 
 impl AgentPod {
-    /// What matters of a pod; `None` before it is scheduled.
+    /// Reads the relevant fields of a pod; `None` before it is scheduled.
     pub(super) fn read(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref();
         let track = labels.and_then(|labels| labels.get(Track::LABEL));
@@ -66,8 +66,8 @@ impl Extend<Arc<AgentPod>> for AgentPods {
 }
 
 impl AgentPods {
-    /// Whether a pod of this template is ready on the node and is this one, if one is named: for some time after it
-    /// has replaced another one, what is known of the node is what the other one reported.
+    /// Whether a pod of this template is ready on the node and, if `name` is given, has that name. For some time
+    /// after a pod was replaced, the status of the node is still the report of the former pod.
     #[must_use]
     pub fn has_ready(&self, node: &str, agents: &str, name: Option<&str>) -> bool {
         let is_it = |pod: &AgentPod| name.is_none_or(|name| pod.name == name);
@@ -81,13 +81,14 @@ impl AgentPods {
             .any(|pod| pod.ready && pod.track == Some(track))
     }
 
-    /// Whether there is any on the node, be it one that ends.
+    /// Whether there is any pod on the node, including terminating ones.
     #[must_use]
     pub fn has_any(&self, node: &str) -> bool {
         self.on(node).next().is_some()
     }
 
-    /// The DaemonSets that have a pod anywhere. On a node that is off a pod may end for ever, so those do not count.
+    /// The DaemonSets that have a pod on any node. Terminating pods do not count: on a node that is down they may
+    /// terminate forever.
     pub(super) fn tracks(&self) -> BTreeSet<Track> {
         let pods = self.0.values().flatten();
         let stay = pods.filter(|pod| !pod.ends);
@@ -100,7 +101,7 @@ impl AgentPods {
     }
 }
 
-/// All of them in a namespace, by a consistent read.
+/// Lists all pods of agents in a namespace, with a consistent read.
 pub(super) async fn list(api: &Api<Pod>) -> kube::Result<AgentPods> {
     let mut params = ListParams::default().labels(Track::LABEL).limit(PAGE);
     let mut found = AgentPods::default();

@@ -1,35 +1,35 @@
-//! The DaemonSet as the chart wants it. Pure.
+//! The template of the agents' DaemonSets, from the chart. Pure.
 
 use portolan_planner::model::Node;
 use serde_json::{Map, Value};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Where it is in its ConfigMap.
+/// The key in its ConfigMap.
 pub const KEY: &str = "daemonset.yaml";
 
-/// A DaemonSet that has all that is needed to make others of it.
+/// A DaemonSet with all fields that are needed to derive others from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
     pub(super) name: String,
     pub(super) object: Map<String, Value>,
 }
 
-/// A text is no such DaemonSet.
+/// Why a text is not a valid template.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TemplateError {
-    /// The ConfigMap lacks it.
+    /// The ConfigMap has no such key.
     #[error("it has no {KEY}")]
     Absent,
-    /// It cannot be read.
+    /// The text cannot be parsed.
     #[error("{KEY}: {0}")]
     Unreadable(String),
-    /// Something in it is missing or of another type.
+    /// A field is missing or has the wrong type.
     #[error("{KEY}: {field} should be {wanted}")]
     Field {
-        /// Where.
+        /// The path of the field.
         field: &'static str,
-        /// What belongs there.
+        /// What is expected.
         wanted: &'static str,
     },
 }
@@ -41,7 +41,7 @@ impl Template {
     /// [`TemplateError`] names the field. What the API server checks itself is left to it.
     pub fn read(text: &str) -> Result<Self, TemplateError> {
         let unreadable = |error: &dyn std::fmt::Display| {
-            // Whoever parses quotes the text around; one line is enough for a log.
+            // The parser's error quotes the surrounding text; the first line is enough for a log.
             let text = error.to_string();
             TemplateError::Unreadable(text.lines().next().unwrap_or_default().to_owned())
         };
@@ -82,20 +82,20 @@ impl Template {
         }
     }
 
-    /// What it was read from, in one spelling.
+    /// The normalised object.
     #[must_use]
     pub fn value(&self) -> Value {
         Value::Object(self.object.clone())
     }
 
-    /// Names what its pods are: 16 hexadecimal digits. What else it says is changed in place.
+    /// The hash of the pod template: 16 hexadecimal digits. Other fields are changed in place.
     #[must_use]
     pub fn hash(&self) -> String {
         let pod = self.object["spec"]["template"].to_string();
         format!("{:016x}", xxh3_64(pod.as_bytes()))
     }
 
-    /// Why pods cannot be brought from one to the other: DaemonSets keep their names and selectors.
+    /// The immutable field in which the templates differ, if any: DaemonSets keep their names and selectors.
     pub(super) fn differs(&self, other: &Self) -> Option<&'static str> {
         if self.name != other.name {
             return Some("metadata.name");
@@ -104,7 +104,7 @@ impl Template {
         (!same).then_some("spec.selector")
     }
 
-    /// Whether its nodeSelector is for a node. Taints may keep its pods away all the same.
+    /// Whether its nodeSelector matches a node. Taints may still keep its pods away.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
         let selector = self.object["spec"]["template"]["spec"]["nodeSelector"].as_object();

@@ -1,30 +1,29 @@
 //! Two DaemonSets, blue and green, so that some nodes can have other agents than the rest. Pure.
 //!
-//! A Node's label says which of the two it belongs to. A Node without it belongs to the one that takes the
-//! rest, so agents run everywhere before anybody has labelled anything, and labels are written only once
-//! agents were changed in waves. A DaemonSet is given another template while no node belongs to it: then
-//! nothing restarts that was not meant to, and a pod that is made anew on a node that the change has not
-//! reached is what it was. Where a change is through, the nodes stay with the DaemonSet that they are at, and
-//! the other one takes the rest: those that join.
+//! The label of a Node says which of the two it belongs to. A Node without the label belongs to the DaemonSet that
+//! takes the rest. So agents run on all nodes before any Node is labelled, and labels are written only once agents
+//! are changed in waves. The template of a DaemonSet changes only while no node belongs to it. So no agent restarts
+//! unintentionally, and a pod that is recreated on a node that the rollout has not reached keeps its version. After a
+//! rollout, the nodes stay with their DaemonSet, and the new one takes the rest, which are the nodes that join.
 
 use std::sync::Arc;
 
-/// One of the two.
+/// One of the two DaemonSets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Track {
-    /// The first.
+    /// The first DaemonSet.
     Blue,
-    /// The other.
+    /// The second DaemonSet.
     Green,
 }
 
 impl Track {
-    /// Both.
+    /// Both tracks.
     pub(super) const ALL: [Self; 2] = [Self::Blue, Self::Green];
-    /// On DaemonSets and their pods: which one it is. On Nodes: which one they belong to.
+    /// The label key. On DaemonSets and their pods: the track that they are. On Nodes: the track that they belong to.
     pub(super) const LABEL: &'static str = "proxy.portolan.dev/track";
 
-    /// As it is in the label, and at the end of the DaemonSet's name.
+    /// The value of the label, and the suffix of the DaemonSet's name.
     #[must_use]
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -33,13 +32,13 @@ impl Track {
         }
     }
 
-    /// The one with this name.
+    /// Parses a name; `None` if it is unknown.
     #[must_use]
     pub(super) fn read(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|track| track.name() == name)
     }
 
-    /// The one that it is not.
+    /// The other track.
     #[must_use]
     pub(super) fn other(self) -> Self {
         match self {
@@ -49,35 +48,35 @@ impl Track {
     }
 }
 
-/// The nodes of a DaemonSet.
+/// Which nodes a DaemonSet selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
-    /// Those with its label.
+    /// Nodes with its label.
     Labelled,
-    /// All but those with the other one's label.
+    /// All nodes except those with the label of the other DaemonSet.
     Rest,
 }
 
-/// A DaemonSet as far as nodes are concerned.
+/// The template and the node selection of a DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Which template it is made of.
+    /// The hash of its template.
     pub(super) agents: Arc<str>,
-    /// Its nodes.
+    /// Which nodes it selects.
     pub(super) takes: Takes,
 }
 
-/// Both, as far as they exist.
+/// Both DaemonSets, if they exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sets {
-    /// Blue.
+    /// The blue one.
     pub(super) blue: Option<Held>,
-    /// Green.
+    /// The green one.
     pub(super) green: Option<Held>,
 }
 
 impl Sets {
-    /// One of them.
+    /// The DaemonSet of a track.
     #[must_use]
     pub(super) fn get(&self, track: Track) -> Option<&Held> {
         match track {
@@ -86,7 +85,7 @@ impl Sets {
         }
     }
 
-    /// Makes one what it should be.
+    /// Sets the template and node selection of a DaemonSet.
     pub(super) fn put(&mut self, track: Track, agents: &str, takes: Takes) {
         let held = Some(Held {
             agents: agents.into(),
@@ -98,13 +97,13 @@ impl Sets {
         }
     }
 
-    /// The one that a node with this label belongs to.
+    /// The DaemonSet that a node with this label belongs to.
     #[must_use]
     pub(super) fn of(&self, label: Option<Track>) -> Option<Track> {
         label.or_else(|| self.rest())
     }
 
-    /// The one that takes nodes without a label.
+    /// The DaemonSet that takes nodes without a label.
     #[must_use]
     pub(super) fn rest(&self) -> Option<Track> {
         Track::ALL
@@ -112,13 +111,13 @@ impl Sets {
             .find(|track| self.takes(*track) == Some(Takes::Rest))
     }
 
-    /// Which nodes one takes.
+    /// Which nodes a DaemonSet selects; `None` if it does not exist.
     #[must_use]
     pub(super) fn takes(&self, track: Track) -> Option<Takes> {
         self.get(track).map(|held| held.takes)
     }
 
-    /// Whether one is made of this template.
+    /// Whether a DaemonSet has the template with this hash.
     #[must_use]
     pub(super) fn has(&self, track: Track, agents: &str) -> bool {
         self.get(track).is_some_and(|held| *held.agents == *agents)

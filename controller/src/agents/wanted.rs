@@ -1,4 +1,4 @@
-//! What agents should be, by what is stored of the rollout. Pure.
+//! The wanted agents, from the stored state of the rollout. Pure.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use super::template::Template;
 use super::track::Track;
 use crate::from_kube;
 
-/// What agents should be, and on which nodes.
+/// The wanted agents, and the nodes on which they run.
 #[derive(Debug, Clone)]
 pub(super) struct WantedAgents {
-    /// On nodes that no change has reached.
+    /// The template for nodes that the rollout has not reached.
     pub(super) current: Template,
-    /// On those that one has, if it changes agents.
+    /// The template for nodes that it has reached, if it changes agents.
     pub(super) target: Option<Template>,
-    /// How many may be without an agent at once.
+    /// The maximum number of nodes without a ready agent at a time (`maxUnavailable`).
     pub(super) most: Share,
     state: State,
     hashes: [String; 2],
 }
 
 impl WantedAgents {
-    /// By the ProxyConfig. Nothing before a controller that leads has decided.
+    /// Reads the ProxyConfig; `None` until a leader has stored a decision.
     pub(super) fn read(config: &ProxyConfig) -> Option<Self> {
         let stored = config.status.as_ref()?.rollout.as_ref()?;
-        // Whoever decides says what is wrong with it.
+        // The rollout reports an invalid state.
         let state = from_kube::rollout_state(stored).ok()?;
         let template = |number| Template::of(from_kube::agents_of(&state, number)?).ok();
         let current = template(state.current)?;
@@ -45,7 +45,7 @@ impl WantedAgents {
         })
     }
 
-    /// Which templates these are.
+    /// The hashes of both templates.
     pub(super) fn hashes(&self) -> Wanted<'_> {
         Wanted {
             current: &self.hashes[0],
@@ -53,7 +53,7 @@ impl WantedAgents {
         }
     }
 
-    /// The field for which the target cannot be carried out.
+    /// The immutable field that prevents the change to the target, if any.
     pub(super) fn stands_in_the_way(&self) -> Option<&'static str> {
         self.target.as_ref()?.differs(&self.current)
     }
@@ -67,7 +67,7 @@ impl WantedAgents {
         }
     }
 
-    /// Those of these nodes that agents run on.
+    /// The nodes on which agents run.
     pub(super) fn members<'n>(&self, nodes: impl Iterator<Item = &'n Arc<Node>>) -> Vec<Member> {
         let target = self.target.as_ref();
         let selected = |node: &&Arc<Node>| {

@@ -1,4 +1,4 @@
-//! What became of a batch on one node.
+//! The result of a batch on one node.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,32 +7,32 @@ use portolan_proto::wire;
 
 use crate::cause::Cause;
 
-/// A batch that a node answered.
+/// A batch that a node has answered.
 #[derive(Debug, Clone)]
 pub struct Delivered {
-    /// The node.
+    /// Name of the node.
     pub node: Arc<str>,
-    /// The agent's version.
+    /// Version of the agent.
     pub agent_version: Arc<str>,
-    /// The changes that are in it, the oldest first; never empty.
+    /// The changes in the batch, the oldest first; never empty.
     pub causes: Vec<Arc<Cause>>,
-    /// The span that waited for the answer, in the oldest one's trace.
+    /// The span that waited for the answer, in the trace of the oldest change.
     pub span: [u8; 8],
-    /// Its number on the stream.
+    /// Number of the batch on its stream.
     pub batch: u64,
-    /// When it began to be made.
+    /// When building the batch began.
     pub made: SystemTime,
-    /// When the last of it was handed on to the network.
+    /// When the last part of it was handed to the network.
     pub handed: SystemTime,
-    /// When the answer came.
+    /// When the answer was received.
     pub at: SystemTime,
-    /// What the answer says.
+    /// The answer.
     pub answered: Answered,
 }
 
-/// So many steps of a pass are kept; agents have a third of that.
+/// Steps of a pass that are kept; agents have a third of that.
 const MOST_STEPS: usize = 64;
-/// So many characters of a step's name, and of a failure.
+/// The maximum lengths of a step's name and of a failure, in characters.
 const NAME: usize = 64;
 const FAILURE: usize = 1024;
 
@@ -47,24 +47,24 @@ fn start(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 
-/// What an agent says to a batch.
+/// An agent's answer to a batch.
 #[derive(Debug, Clone, Default)]
 pub struct Answered {
-    /// Kernel operations made.
+    /// Number of kernel operations.
     pub operations: u64,
-    /// Kernel operations that failed.
+    /// Number of failed kernel operations.
     pub failed: u64,
-    /// The first failure, in words.
+    /// The first failure message.
     pub failure: Option<String>,
-    /// Whether the agent refused the batch, and gets the whole plan.
+    /// Whether the agent refused the batch. It is then sent the whole plan.
     pub refused: bool,
-    /// What took the time, if it was asked and tells.
+    /// The agent's timing, if it was requested and reported.
     pub timing: Option<wire::Timing>,
 }
 
 impl Answered {
-    /// What an answer says, as far as there is room for it: whoever answers may say anything. `asked` is
-    /// whether it was asked what takes the time.
+    /// Reads an answer. The size of all parts is limited, because agents are not trusted to keep messages small.
+    /// Timing is ignored unless it was requested (`asked`).
     pub fn of(ack: &wire::Ack, asked: bool) -> Self {
         let timing = ack.timing.as_ref().filter(|_| asked);
         Self {
@@ -79,7 +79,7 @@ impl Answered {
         }
     }
 
-    /// Whether all of the batch is in force.
+    /// Whether the whole batch is in force.
     pub fn is_sound(&self) -> bool {
         self.failed == 0 && !self.refused
     }

@@ -1,5 +1,4 @@
-//! Traces to whoever collects them, by OTLP over gRPC. A collector that is away costs its traces and
-//! nothing else.
+//! Export of traces by OTLP over gRPC. While the collector is unavailable, traces are lost; nothing else is affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,33 +18,33 @@ use tracing::{info, warn};
 use super::Figures;
 use super::spans::Drawn;
 
-/// Traces on their way.
+/// Capacity of the queue of traces.
 const QUEUE: usize = 64;
-/// So many are sent in one message, which stays far below what collectors take.
+/// The maximum number of traces in one message. It stays far below the message size limits of collectors.
 const TOGETHER: u64 = 8;
-/// How long the collector may take.
+/// How long the collector may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Where traces go.
+/// The URL of an OTLP collector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint(Uri);
 
-/// That is no such place.
+/// An invalid endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EndpointError {
-    /// The text is no URL.
+    /// The text is not a URL of a collector.
     #[error("{text:?} is no URL of a collector; write http://HOST:PORT, most often port 4317")]
     Syntax {
-        /// The text as it came.
+        /// The invalid text.
         text: String,
     },
-    /// Something else than plain HTTP/2.
+    /// The scheme is `https`; only plain HTTP/2 is supported.
     #[error(
         "{text:?}: traces go over plain http only; let a collector on this machine take them and \
          send them on, and write http://127.0.0.1:4317"
     )]
     Scheme {
-        /// The text as it came.
+        /// The invalid text.
         text: String,
     },
 }
@@ -71,7 +70,7 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-/// Takes traces that are to be sent.
+/// Queues traces for export.
 #[derive(Debug, Clone)]
 pub(super) struct Exporter {
     queue: mpsc::Sender<Vec<ResourceSpans>>,
@@ -80,11 +79,11 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// Sends what it takes to `endpoint`, as the controller of this name, as long as it is there.
+    /// Starts a task that sends traces to `endpoint`, with `own_name` as the name of this controller.
     pub(super) fn start(endpoint: Endpoint, own_name: &str, figures: Arc<Figures>) -> Self {
         let (queue, traces) = mpsc::channel(QUEUE);
         let sending = send(endpoint, traces, figures.clone());
-        // Ends with this.
+        // The task ends when the last sender of its queue is dropped.
         drop(tokio::spawn(sending));
         Self {
             queue,
@@ -98,7 +97,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a trace as soon as may be.
+    /// Queues a trace. If the queue is full, the trace is dropped and counted as failed.
     pub(super) fn take(&self, drawn: Drawn) {
         let mut spans = group_spans_by_resource_and_scope(drawn.controller, &(&self.own).into());
         for (delivered, own) in drawn.agents {
@@ -112,7 +111,7 @@ impl Exporter {
     }
 }
 
-/// Who did something.
+/// The OpenTelemetry resource of a process: the controller or an agent.
 fn resource(name: &'static str, version: &str, instance: &str, node: Option<&str>) -> Resource {
     let node = node.map(|node| KeyValue::new("k8s.node.name", node.to_owned()));
     let known = [

@@ -1,4 +1,4 @@
-//! What is counted of changes. Nothing is named: a histogram's exemplar leads to a trace that is kept.
+//! Metrics of changes. No label names an object; the exemplar of the histogram refers to a kept trace.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 use super::track::Ended;
 
-/// Which trace an example is.
+/// The label of an exemplar: the ID of a kept trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Example {
     trace_id: String,
@@ -27,7 +27,7 @@ struct Result {
     result: &'static str,
 }
 
-/// All that is counted of changes.
+/// The metrics of changes.
 #[derive(Debug)]
 pub struct Figures {
     changes: HistogramWithExemplars<Example>,
@@ -39,9 +39,9 @@ pub struct Figures {
 }
 
 impl Default for Figures {
-    /// Every series is there from the beginning, so that the first count is an increase, too.
+    /// Every series exists from the start, so the first count is an increase.
     fn default() -> Self {
-        // From 5 ms, 14 times the double: 41 s.
+        // 14 buckets from 5 ms to 41 s, each twice the one before.
         let buckets = || exponential_buckets(0.005, 2.0, 14);
         let figures = Self {
             changes: HistogramWithExemplars::new(buckets()),
@@ -66,15 +66,15 @@ impl Figures {
         self.left_out.inc();
     }
 
-    /// A node has a change in force that began so long ago.
+    /// Records the time from the trigger of a change until one node has it in force.
     pub(super) fn node(&self, took: Duration) {
         self.nodes.observe(took.as_secs_f64());
     }
 
-    /// A change has ended; with its trace, if that can be looked at.
+    /// Records a change that has ended, with its trace as exemplar if that is kept.
     pub(super) fn ended(&self, ended: &Ended, kept: bool) {
         if ended.missing.count > 0 {
-            // Nobody knows how long it takes.
+            // The duration is unknown.
             self.unfinished.inc();
             return;
         }
@@ -85,20 +85,20 @@ impl Figures {
         self.changes.observe(took, example, Some(ended.end));
     }
 
-    /// A trace was kept or not.
+    /// Counts a trace that was kept or not.
     pub(super) fn trace(&self, kept: bool) {
         let kept = if kept { "yes" } else { "no" };
         self.traces.get_or_create(&Kept { kept }).inc();
     }
 
-    /// Traces were sent to whoever collects them, or could not be.
+    /// Counts traces that were sent to the collector, or could not be sent.
     pub(super) fn exported(&self, traces: u64, sent: bool) {
         let result = if sent { "sent" } else { "failed" };
         let counter = self.exports.get_or_create(&Result { result });
         counter.inc_by(traces);
     }
 
-    /// Gives all of them names.
+    /// Registers all of them.
     #[rustfmt::skip]
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("portolan_controller_change_duration_seconds", "Time of a change, from what triggered it in the cluster to the answer of the last node; without those that were given up", self.changes.clone());

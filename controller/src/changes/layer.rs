@@ -1,4 +1,4 @@
-//! Parts of planning as `tracing` spans: what is said meanwhile becomes an event of the span.
+//! Parts of planning as `tracing` spans. Log messages within a span become its events.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{Changes, spans};
 /// The target of spans that are parts of a change.
 pub const SPANS: &str = "portolan_controller::changes::spans";
 
-/// Hands spans of [`SPANS`], with what is logged within them, to whoever follows changes.
+/// A layer that sends spans of [`SPANS`], with the log messages within them, to the task that collects notes.
 pub fn layer<S>(changes: Changes) -> impl Layer<S>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
@@ -44,14 +44,14 @@ fn is_wanted(of: &Metadata<'_>) -> bool {
     }
 }
 
-/// Puts a span below the one that holds a change.
+/// Makes the root span of a change the parent of a span.
 pub(super) fn below(span: &tracing::Span, change: TraceContext) {
     let parent = spans::context(change.trace, change.span);
-    // Without the layer there is nothing to put below anything.
+    // This fails without the layer, and then there is no trace to add to.
     drop(span.set_parent(Context::new().with_remote_span_context(parent)));
 }
 
-/// Takes spans that have ended.
+/// Sends ended spans as notes.
 #[derive(Debug)]
 struct Parts(Changes);
 

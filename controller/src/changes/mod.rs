@@ -1,9 +1,10 @@
-//! Each change, from what happened in the cluster to the last node that has it in force.
+//! Metrics and traces of changes, from the event in the cluster to the last node that has the change in force.
 //!
-//! Whoever plans, sends and takes answers notes what it did and when; one task puts that together, counts
-//! it and makes traces of it. Nobody waits for that task: when it is behind, notes are left out and
-//! counted. Agents measure and do not export: they tell durations with their answers, so no collector has
-//! to be reached from nodes, no clocks are compared, and what is kept is decided when all is known.
+//! The engine and the streams send notes of what they did and when. One task collects the notes, updates metrics and
+//! builds traces. Senders never wait for the task: when its queue is full, notes are dropped and counted.
+//!
+//! Agents report durations in their answers instead of exporting spans. So nodes need no access to a collector, no
+//! clocks are compared, and sampling is decided when the whole change is known.
 
 mod delivered;
 mod export;
@@ -32,17 +33,18 @@ pub use layer::{SPANS, layer};
 pub use sampling::Sampling;
 pub use task::Task;
 
-/// Notes on their way. Some kilobytes each at most; more than a cluster of thousands makes in a second.
+/// Capacity of the queue of notes: more than a cluster of thousands of nodes sends in a second. A note takes at most
+/// a few kilobytes.
 const QUEUE: usize = 8192;
 
-/// What happened to a change.
+/// An event in the life of a change.
 #[derive(Debug)]
 enum Note {
-    /// It is being planned.
+    /// Planning began.
     Begun(Arc<Cause>),
-    /// A part of that was done.
+    /// A part of planning ended.
     Did(Box<SpanData>),
-    /// It is published.
+    /// The change was published.
     Published(Box<Published>),
     /// It changed no plan.
     Nothing(TraceContext),
@@ -50,7 +52,7 @@ enum Note {
     Delivered(Box<Delivered>),
 }
 
-/// A change that is published.
+/// A published change.
 #[derive(Debug)]
 struct Published {
     trace: TraceContext,
@@ -60,7 +62,7 @@ struct Published {
     at: SystemTime,
 }
 
-/// Where notes of changes go.
+/// Sends notes of changes to the task.
 #[derive(Clone, Default)]
 pub struct Changes(Option<Noting>);
 
@@ -78,7 +80,8 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// Notes go to the task, which has to run. `traced` says whether traces are made of them.
+    /// Creates the queue of notes. The receiver belongs to a [`Task`], which has to run. `traced` states whether traces
+    /// are built from the notes.
     pub fn new(figures: Arc<Figures>, traced: bool) -> (Self, Notes) {
         let (notes, receiver) = mpsc::channel(QUEUE);
         let noting = Noting {
@@ -89,7 +92,7 @@ impl Changes {
         (Self(Some(noting)), Notes(receiver))
     }
 
-    /// Something changed, and is planned from now on.
+    /// Begins a change whose planning starts now.
     pub fn begin(&self, came: Came, changed: &str, now: SystemTime) -> Change {
         let cause = Arc::new(Cause {
             trace: new_trace(),
@@ -105,12 +108,12 @@ impl Changes {
         }
     }
 
-    /// Whether agents are asked what takes the time.
+    /// Whether agents are asked for the timing of their passes.
     pub fn traced(&self) -> bool {
         self.0.as_ref().is_some_and(|noting| noting.traced)
     }
 
-    /// A node answered.
+    /// Notes that a node answered.
     pub fn delivered(&self, delivered: Delivered) {
         self.note(Note::Delivered(Box::new(delivered)));
     }
@@ -128,11 +131,11 @@ impl Changes {
     }
 }
 
-/// What was noted, for the task.
+/// The receiver of notes, for the task.
 #[derive(Debug)]
 pub struct Notes(mpsc::Receiver<Note>);
 
-/// A change that is being planned. Unless it is published it changed nothing.
+/// A change that is being planned. If it is dropped without being published, it changed no plan.
 #[derive(Debug)]
 pub struct Change {
     cause: Arc<Cause>,
@@ -141,23 +144,24 @@ pub struct Change {
 }
 
 impl Change {
-    /// What it came from.
+    /// The cause of the change.
     pub fn cause(&self) -> &Arc<Cause> {
         &self.cause
     }
 
-    /// Its trace, where there are traces.
+    /// Its trace, if tracing is on.
     pub fn traced(&self) -> Option<TraceContext> {
         self.changes.traced().then_some(self.cause.trace)
     }
 
-    /// Makes a part of it of a span. The span's target has to be [`SPANS`].
+    /// Makes a span a part of the change. The span's target has to be [`SPANS`].
     pub fn part(&self, span: Span) -> Span {
         layer::below(&span, self.cause.trace);
         span
     }
 
-    /// It led to this version of the plans, with so many Services and nodes that differ.
+    /// Notes that the change was published as this version of the plans, with the number of Services and nodes that
+    /// differ.
     pub fn published(mut self, version: u64, services: usize, nodes: usize, at: SystemTime) {
         self.ended = true;
         let trace = self.cause.trace;
@@ -187,7 +191,7 @@ fn new_trace() -> TraceContext {
     }
 }
 
-/// A name for a span that is still to be made.
+/// A random ID for a span that is created later.
 pub fn new_span() -> [u8; 8] {
     RandomIdGenerator::default().new_span_id().to_bytes()
 }

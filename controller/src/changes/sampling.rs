@@ -1,20 +1,20 @@
-//! Which traces are kept. Decided when a change has ended, so that the ones somebody will look for are
-//! there: slow and failed ones always, within a rate; of the rest a share.
+//! Sampling of traces. The decision is made when a change has ended, so slow and failed changes are kept, up to a
+//! rate limit, and a share of the others.
 
 use std::time::{Duration, Instant};
 
 use crate::bucket::Bucket;
 
-/// So many slow or failed traces are kept in a minute beyond the share: a cluster where everything is slow
-/// must not drown whoever stores them.
+/// Slow or failed traces a minute that are kept in addition to the share. The limit protects the trace store when
+/// everything in the cluster is slow.
 const REMARKABLE_A_MINUTE: u32 = 60;
 
-/// Which traces are kept.
+/// Decides which traces are kept.
 #[derive(Debug)]
 pub struct Sampling {
-    /// The share of all, 0 to 1.
+    /// The share of all traces, 0 to 1.
     share: f64,
-    /// From this duration on a change is slow.
+    /// A change is slow from this duration on.
     slow: Duration,
     remarkable: Bucket,
 }
@@ -28,7 +28,7 @@ pub(super) struct End {
 }
 
 impl Sampling {
-    /// Keeps a share (0 to 1) of all, and what takes so long or longer.
+    /// Keeps a share (0 to 1) of all traces, and those of changes that take `slow` or longer.
     pub fn new(share: f64, slow: Duration) -> Self {
         Self {
             share,
@@ -43,11 +43,11 @@ impl Sampling {
         self.is_in_share(end.trace) || (remarkable && self.remarkable.take(now).is_some())
     }
 
-    /// By the trace's own id, as other programs do: whoever has the same share keeps the same traces.
+    /// By the trace ID, like other programs: those with the same share keep the same traces.
     fn is_in_share(&self, trace: [u8; 16]) -> bool {
         let [.., a, b, c, d, e, f, g] = trace;
         let random = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
-        // 56 bits, of which a double holds 53: the rest does not matter here.
+        // A double holds 53 of the 56 bits; the rest does not matter here.
         #[allow(clippy::cast_precision_loss, reason = "see above")]
         let place = random as f64 / (1_u64 << 56) as f64;
         place < self.share

@@ -1,8 +1,7 @@
-//! Draws a change as spans.
+//! Converts a change to OpenTelemetry spans.
 //!
-//! A node's spans are laid between the moment that the batch left and the one when its answer came, in
-//! the middle: what is left over is the way there and back. So no span begins before its parent or ends
-//! after it, whatever the clocks of nodes say.
+//! The spans of a node are centered between sending the batch and receiving its answer; the remaining time is the
+//! network delay in both directions. So each span lies within its parent, whatever the clocks of the nodes are.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,26 +17,26 @@ use portolan_proto::{TraceContext, wire};
 use super::Delivered;
 use super::track::Ended;
 
-/// So many nodes are named that did not answer.
+/// Nodes without an answer that are named in the status.
 const NAMED: usize = 5;
 
-/// The spans of a change, by whose they are.
+/// The spans of a change, grouped by process.
 #[derive(Debug)]
 pub(super) struct Drawn {
-    /// The controller's.
+    /// Spans of the controller.
     pub(super) controller: Vec<SpanData>,
-    /// Each agent's.
+    /// Spans of each agent.
     pub(super) agents: Vec<(Arc<Delivered>, Vec<SpanData>)>,
 }
 
-/// Names of new spans.
+/// Returns IDs of new spans.
 pub(super) type NewSpan<'a> = &'a mut dyn FnMut() -> [u8; 8];
 
-/// Draws a change.
+/// Converts a change to spans.
 pub(super) fn draw(ended: &Ended, new_span: NewSpan<'_>) -> Drawn {
     let root = ended.cause.trace;
     let start = ended.cause.began();
-    // A clock may have been put back meanwhile.
+    // The clock may have been set back in between.
     let end = ended.end.max(start);
     let frame = Frame { start, end };
     let mut drawn = Drawn {
@@ -72,7 +71,7 @@ pub(super) fn draw(ended: &Ended, new_span: NewSpan<'_>) -> Drawn {
     drawn
 }
 
-/// The span of the whole change.
+/// The root span: the whole change.
 fn change(ended: &Ended, frame: Frame) -> SpanData {
     let Ended {
         cause,
@@ -113,7 +112,7 @@ fn change(ended: &Ended, frame: Frame) -> SpanData {
     span
 }
 
-/// What became of it on one node.
+/// The spans of a change on one node.
 fn deliver(
     ended: &Ended,
     delivered: &Arc<Delivered>,
@@ -122,7 +121,7 @@ fn deliver(
     new_span: NewSpan<'_>,
 ) {
     let own = ended.cause.trace;
-    // The oldest change of a batch waited longest: the batch is drawn in its trace.
+    // The spans of a batch belong to the trace of its oldest change, which waited longest.
     let holder = delivered
         .causes
         .first()
@@ -176,7 +175,7 @@ fn deliver(
     }
 }
 
-/// What an agent did, somewhere within this time.
+/// The spans of an agent's pass, centered within `out`.
 fn apply(
     delivered: &Delivered,
     timing: &wire::Timing,
@@ -235,7 +234,7 @@ fn failure(delivered: &Delivered) -> Status {
     Status::error(words)
 }
 
-/// A stretch of time.
+/// A time interval.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     start: SystemTime,
@@ -247,7 +246,7 @@ impl Frame {
         self.end.duration_since(self.start).unwrap_or_default()
     }
 
-    /// What of a time lies within this one; nothing, at an end of it, where none does.
+    /// The part of an interval within this one; empty, at one end of it, if they do not overlap.
     fn part(self, start: SystemTime, end: SystemTime) -> Self {
         let last = self.end.max(self.start);
         let start = start.clamp(self.start, last);
@@ -257,7 +256,7 @@ impl Frame {
         }
     }
 
-    /// So long after a moment in it, and not after its end.
+    /// The time `by` after `moment`, but not after the end of the interval.
     fn after(self, moment: SystemTime, by: Duration) -> SystemTime {
         moment
             .checked_add(by)
@@ -265,7 +264,7 @@ impl Frame {
     }
 }
 
-/// Where a span belongs.
+/// The position of a span in its trace.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     trace: [u8; 16],
@@ -302,12 +301,12 @@ impl Place {
     }
 }
 
-/// What says that it measured.
+/// The instrumentation scope of all spans.
 pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope::builder("portolan").build()
 }
 
-/// A span, as others refer to it.
+/// The context by which other spans refer to a span.
 pub(super) fn context(trace: [u8; 16], span: [u8; 8]) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace), SpanId::from_bytes(span));
     SpanContext::new(

@@ -1,4 +1,4 @@
-//! What changes look like as spans.
+//! The spans of changes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn step(name: &str, after: u64, took: u64) -> wire::Step {
     }
 }
 
-/// A part of planning, as the layer hands it on.
+/// A part of planning, as the layer sends it.
 fn part(of: &Cause, start: u64, end: u64) -> Note {
     let time = Frame {
         start: at(start),
@@ -51,7 +51,7 @@ fn drawn(ended: &Ended) -> Vec<SpanData> {
     controller.into_iter().chain(agents).collect()
 }
 
-/// As a tree, with the milliseconds since 1970 at which each begins and ends.
+/// The spans as a tree, each with its start and end in milliseconds since 1970.
 fn shown(spans: &[SpanData]) -> String {
     let mut below: BTreeMap<[u8; 8], Vec<&SpanData>> = BTreeMap::new();
     for span in spans {
@@ -172,7 +172,7 @@ prop_compose! {
         steps in prop::collection::vec((any::<u64>(), any::<u64>()), 0..5),
         small in any::<bool>(),
     ) -> wire::Timing {
-        // Half of them as agents have them, half as nobody should.
+        // Half of the timings are realistic, the other half are arbitrary.
         let limit = |value: u64| if small { value % 100_000 } else { value };
         wire::Timing {
             waited_microseconds: limit(waited),
@@ -183,7 +183,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Whatever clocks and agents say: one root, every parent there, and no child outlives it.
+    /// For all clocks and agent timings there is one root, every parent exists, and every child lies within its parent.
     #[test]
     fn children_lie_within_their_parents(
         triggered in prop::option::of(0..3000_u64),

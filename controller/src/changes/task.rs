@@ -1,4 +1,4 @@
-//! The task that follows changes.
+//! The task that collects the notes of changes, updates metrics and exports traces.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,11 +11,11 @@ use super::{Endpoint, Figures, Note, Notes, Sampling, new_span, spans};
 use crate::board::Board;
 use crate::store::Store;
 
-/// How often it is looked whether changes have ended. It is no part of what is measured: that ends with
-/// an answer.
+/// How often the task checks for changes that have ended. It does not affect the measured time, which ends with an
+/// answer.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Follows changes until nobody notes anything any more.
+/// Collects notes until all their senders are dropped.
 #[derive(Debug)]
 pub struct Task {
     notes: Notes,
@@ -28,8 +28,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Counts what is noted; who has what in force is read from the board, and who is a node from the
-    /// store.
+    /// A task that updates metrics only. The versions in force come from the board, the set of nodes from the store.
     pub fn new(notes: Notes, board: Arc<Board>, store: Arc<Store>, figures: Arc<Figures>) -> Self {
         Self {
             notes,
@@ -42,7 +41,7 @@ impl Task {
         }
     }
 
-    /// Makes traces of changes, as the controller of this name, too. For within the runtime.
+    /// Also exports traces of changes, with `own_name` as the name of this controller. Requires a Tokio runtime.
     #[must_use]
     pub fn tracing(self, to: Endpoint, sampling: Sampling, own_name: &str) -> Self {
         let exporter = Exporter::start(to, own_name, self.figures.clone());
@@ -54,7 +53,7 @@ impl Task {
         }
     }
 
-    /// Runs.
+    /// Runs until all senders of notes are dropped.
     pub async fn run(mut self) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -89,7 +88,7 @@ impl Task {
             Waiting { count, first }
         };
         let complete = self.track.complete(SystemTime::now(), waiting);
-        // Whoever is in force noted it before.
+        // The nodes that have the version in force sent their notes before the board changed.
         while let Ok(note) = self.notes.0.try_recv() {
             self.take(note);
         }

@@ -1,5 +1,5 @@
-//! Puts together what was noted of each change, until the last node has it. Pure: notes, what the board
-//! says and times come in.
+//! Collects the notes of each change until the last node has it in force. Pure: notes, the state of the board and
+//! times are arguments.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,22 +10,21 @@ use opentelemetry_sdk::trace::SpanData;
 use super::{Delivered, Note, Published};
 use crate::cause::Cause;
 
-/// So many changes are followed at once. More come only while nodes cannot keep up, and those followed
-/// show that.
+/// The maximum number of open changes. There are more only while nodes cannot keep up, and the open ones show that.
 const MOST_OPEN: usize = 1024;
-/// So many nodes are remembered of a change: the ones where something failed, then the slowest.
+/// Nodes that are kept for a change: those with failures first, then the slowest.
 const SHOWN: usize = 16;
-/// So many parts of planning are remembered.
+/// Parts of planning that are kept for a change.
 const MOST_PARTS: usize = 32;
-/// A node that did not answer for so long is not waited for any more.
+/// How long a node without an answer is waited for.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-/// Who is still waited for.
+/// Nodes that have not answered yet.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// How many.
+    /// Their number.
     pub(super) count: usize,
-    /// The first few.
+    /// The first few of them.
     pub(super) first: Vec<Arc<str>>,
 }
 
@@ -35,8 +34,8 @@ pub(super) struct Track {
     /// In the order of their versions.
     order: VecDeque<[u8; 16]>,
     open: BTreeMap<[u8; 16], Open>,
-    /// Whether nobody looks at single nodes. Then none is remembered: while many changes come, each answer
-    /// of thousands of nodes is about many of them.
+    /// Whether single nodes are not needed, so none is kept. At a high rate of changes, each answer of thousands of
+    /// nodes belongs to many changes.
     only_counts: bool,
 }
 
@@ -52,40 +51,40 @@ struct Open {
     last: Option<SystemTime>,
 }
 
-/// A change that has ended.
+/// A change that has ended: the last node answered, or the wait was given up.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) cause: Arc<Cause>,
     pub(super) published: Published,
-    /// What was done to plan it.
+    /// The spans of planning it.
     pub(super) parts: Vec<SpanData>,
-    /// Nodes with it.
+    /// Nodes that answered a batch with it, as far as they were kept.
     pub(super) shown: Vec<Arc<Delivered>>,
-    /// How many nodes answered a batch with it.
+    /// Number of nodes that answered a batch with it.
     pub(super) answered: usize,
-    /// On how many of them something failed.
+    /// Number of those with failures.
     pub(super) failed: usize,
-    /// Who has not answered.
+    /// Nodes that have not answered.
     pub(super) missing: Waiting,
-    /// When the last node answered; without any when it was published.
+    /// When the last node answered; without answers, when the change was published.
     pub(super) end: SystemTime,
 }
 
 impl Ended {
-    /// From what triggered it to the last answer.
+    /// The time from its trigger to the last answer.
     pub(super) fn took(&self) -> Duration {
         let took = self.end.duration_since(self.cause.began());
         took.unwrap_or_default()
     }
 
-    /// Whether it is not in force everywhere.
+    /// Whether some node does not have it in force.
     pub(super) fn has_failed(&self) -> bool {
         self.failed > 0 || self.missing.count > 0
     }
 }
 
 impl Track {
-    /// One that remembers no node.
+    /// A track that keeps no nodes.
     pub(super) fn only_counting() -> Self {
         Self {
             only_counts: true,
@@ -93,12 +92,12 @@ impl Track {
         }
     }
 
-    /// Whether nothing is followed.
+    /// Whether no change is open.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Takes a note. False for a change that is not followed, because too many are.
+    /// Adds a note. Returns false for a new change that is dropped because too many are open.
     pub(super) fn take(&mut self, note: Note, now: SystemTime) -> bool {
         match note {
             Note::Begun(cause) => return self.begin(cause, now),
@@ -161,10 +160,10 @@ impl Track {
         }
     }
 
-    /// Which changes have ended, the oldest first, with who is missing on the nodes. `waiting` tells who
-    /// has not a version of the plans in force; who waits for one waits for all that follow.
+    /// Changes that have ended, the oldest first, with their missing nodes. `waiting` returns the nodes that do not
+    /// have a version of the plans in force; a node that waits for one version waits for all later ones.
     ///
-    /// Notes that were written before this are to be taken before [`Track::end`].
+    /// Notes that were sent before this call have to be added before [`Track::end`].
     pub(super) fn complete(
         &self,
         now: SystemTime,
@@ -176,7 +175,7 @@ impl Track {
                 continue;
             };
             let Some(published) = &open.published else {
-                // Its note may have been left out.
+                // The note may have been dropped because the queue was full.
                 if is_over(open.noted, now) {
                     complete.push((*trace, Waiting::default()));
                     continue;
@@ -192,7 +191,7 @@ impl Track {
         complete
     }
 
-    /// Ends changes.
+    /// Closes changes and returns those that were published.
     pub(super) fn end(&mut self, complete: Vec<([u8; 16], Waiting)>) -> Vec<Ended> {
         let mut ended = Vec::new();
         for (trace, missing) in complete {
@@ -204,7 +203,7 @@ impl Track {
     }
 }
 
-/// Also where the clock was put back by as much: nothing is followed for hours because of that.
+/// Also true if the clock was set back by [`GIVE_UP`] or more; otherwise a change could stay open for hours.
 fn is_over(since: SystemTime, now: SystemTime) -> bool {
     let apart = now.duration_since(since);
     apart.unwrap_or_else(|back| back.duration()) >= GIVE_UP
@@ -228,7 +227,7 @@ impl Open {
         }
     }
 
-    /// `None` if it is not known to have been published.
+    /// `None` without the note that it was published.
     fn end(self, missing: Waiting) -> Option<Ended> {
         let published = self.published?;
         let mut shown = self.shown;

@@ -1,4 +1,4 @@
-//! Changes as they are noted, and how they end.
+//! How notes add up to changes, and how changes end.
 
 use portolan_proto::TraceContext;
 

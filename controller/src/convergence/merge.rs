@@ -1,4 +1,4 @@
-//! The answers of several controllers as one: each agent has its stream at one of them.
+//! Merges the answers of several controllers: each agent has its stream to one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::{Convergence, Waiting};
 
-/// What is known of a Node object.
+/// The relevant state of a Node object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// Whether its condition Ready is True.
+    /// Whether its condition `Ready` is `True`.
     pub ready: bool,
 }
 
@@ -18,40 +18,41 @@ pub struct Node {
 pub struct Excluded {
     /// Its name.
     pub node: String,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// Whether a change is everywhere.
+/// Whether a change is in force on all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
-    /// The Service, NAMESPACE/NAME.
+    /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// Whether every node has it that is not excluded.
+    /// Whether every node that is not excluded has the change.
     pub converged: bool,
-    /// What keeps all of it up, in words; empty where only nodes do.
+    /// Reasons that delay the change on all nodes, as text; empty if only single nodes delay it.
     pub held_up: Vec<String>,
-    /// How many nodes have it in force.
+    /// Number of nodes that have the change in force.
     pub in_force: usize,
-    /// Nodes that do not have it yet.
+    /// Nodes that do not have the change yet.
     pub waiting: Vec<Waiting>,
     /// Nodes that are not waited for.
     pub excluded: Vec<Excluded>,
 }
 
 impl Verdict {
-    /// Something else keeps all of it up.
+    /// Adds a reason that delays the change on all nodes.
     pub fn not_yet(&mut self, reason: &str) {
         self.converged = false;
         self.held_up.push(reason.into());
     }
 }
 
-/// Puts answers together. A node that no controller has a stream of is waited for, unless it is not
-/// Ready, no Node object is there any more, or all controllers are without it for `unseen` seconds. `None`
-/// of these says that not all controllers have answered: then nobody knows how long it is. Without Node
-/// objects (`None`) only the time counts.
+/// Merges answers. A node without a stream to any controller is waited for, unless it is not Ready, its Node object is
+/// gone, or no controller has had a stream to it for `unseen` seconds.
+///
+/// `unseen` is `None` if not all controllers have answered, because that time is unknown then. If `nodes` is `None`,
+/// only the time counts.
 pub fn merge(
     answers: &[Convergence],
     nodes: Option<&BTreeMap<String, Node>>,
@@ -68,7 +69,7 @@ pub fn merge(
         }
         away = Some(match away {
             None => here,
-            // Who has a stream anywhere is not away.
+            // A node with a stream to any controller is not away.
             Some(before) => {
                 let both = before.into_iter();
                 let both =
@@ -110,7 +111,7 @@ pub fn merge(
     }
 }
 
-/// What keeps all of it up.
+/// Reasons that delay the change on all nodes.
 fn held_up(answers: &[Convergence]) -> Vec<String> {
     let mut reasons = BTreeSet::new();
     if answers.is_empty() {

@@ -1,8 +1,8 @@
 //! Which nodes have a change of a Service in their kernels.
 //!
-//! A controller knows it of the agents whose streams it holds: each tells the hash of what is in force,
-//! and the store knows at which version a Service changed last. `page` answers for one controller,
-//! `merge` puts the answers of several together.
+//! A controller knows this for the agents that are connected to it: each reports the hash of the plan in force, and the
+//! store knows the version at which a Service changed last. `page` answers for one controller, `merge` combines the
+//! answers of several.
 
 mod merge;
 mod page;
@@ -17,32 +17,32 @@ pub use question::{Question, QuestionError};
 /// The path of the page.
 pub const PATH: &str = "/convergence";
 
-/// What one controller knows.
+/// The answer of one controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Convergence {
-    /// The Service, NAMESPACE/NAME.
+    /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
-    /// Whether it is served. False while it has no cluster IP, belongs to another proxy, or is gone.
+    /// Whether the Service is served. False if it has no cluster IP, belongs to another proxy, or is gone.
     pub served: bool,
-    /// Kinds of which this controller has planned less than was asked for.
+    /// Kinds for which this controller has not planned the requested version yet.
     pub behind: Vec<String>,
-    /// Whether the address that was asked for is still among the backends of some node.
+    /// Whether the requested address is still among the backends of some node.
     pub listed: bool,
     /// All nodes that have a plan.
     pub nodes: usize,
-    /// Nodes whose streams are open here and on which the change is not known to be in force.
+    /// Nodes that are connected to this controller and are not known to have the change in force.
     pub waiting: Vec<Waiting>,
-    /// Nodes that have no stream here.
+    /// Nodes without a stream to this controller.
     pub away: Vec<Away>,
 }
 
-/// A node that does not have it yet.
+/// A node that does not have the change yet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Waiting {
     /// Its name.
     pub node: String,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
@@ -51,6 +51,6 @@ pub struct Waiting {
 pub struct Away {
     /// Its name.
     pub node: String,
-    /// For how long in whole seconds: since its stream ended, or since the controller started.
+    /// Whole seconds since its stream ended, or since the controller started.
     pub seconds: u64,
 }

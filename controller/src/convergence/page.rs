@@ -1,4 +1,4 @@
-//! What this controller knows.
+//! The answer of this controller.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use super::{Away, Convergence, Question, Waiting};
 use crate::board::{Board, Delivery};
 use crate::store::Store;
 
-/// Answers a question; this controller runs since `started`.
+/// Answers a question. `started` is when this controller started.
 pub fn answer(
     question: &Question,
     store: &Store,
@@ -14,7 +14,7 @@ pub fn answer(
     started: SystemTime,
     now: SystemTime,
 ) -> Convergence {
-    // How far was read first: what is published later than that only makes the answer later.
+    // Read the marks before the store: a version that is published in between can only add waiting nodes.
     let behind = {
         let planned = store.planned();
         let planned = planned.borrow();
@@ -54,7 +54,7 @@ pub fn answer(
     }
 }
 
-/// Why a node does not have it.
+/// Why a node does not have the change.
 fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String {
     if let Some(sent) = delivery.overdue {
         let seconds = since(sent).as_secs();
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Three nodes and a Service that is gone: its removal is the change.
+    /// Three nodes and a Service that was removed; the removal is the change.
     fn store() -> Store {
         let store = Store::default();
         let node = |name: &str| {

@@ -1,4 +1,4 @@
-//! What is asked for, as a query of a URL.
+//! The question as the query of a URL.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,48 +8,48 @@ use portolan_plan::ServiceId;
 use portolan_planner::model::Kind;
 use thiserror::Error;
 
-/// The longest query that is read, in bytes.
+/// The maximum length of a query, in bytes.
 const LONGEST: usize = 1024;
 
 /// A question about a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// Which Service.
+    /// The Service.
     pub service: ServiceId,
-    /// An address that should be among no node's backends any more.
+    /// An address that should no longer be among the backends of any node.
     pub gone: Option<IpAddr>,
-    /// The newest version of an object of a kind that the answer has to take into account.
+    /// For each kind, the newest object version that the answer has to include.
     pub read: BTreeMap<Kind, u64>,
 }
 
-/// A question that makes no sense.
+/// An invalid question.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum QuestionError {
-    /// No Service was named.
+    /// The query names no Service.
     #[error("no Service: ask for ?service=NAMESPACE/NAME")]
     NoService,
-    /// A part of the query cannot be read.
+    /// A part of the query is invalid.
     #[error(
         "{name}={value}: {problem}; see service=NAMESPACE/NAME, gone=IP, Service=VERSION, EndpointSlice=VERSION"
     )]
     Part {
-        /// What it is called.
+        /// Name of the part.
         name: String,
-        /// What it is.
+        /// Value of the part.
         value: String,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
-    /// More than anybody asks.
+    /// The query is too long.
     #[error("a query of more than {LONGEST} bytes")]
     Long,
 }
 
 impl Question {
-    /// Reads a query: `service=shop/cart&gone=10.0.0.1&EndpointSlice=7`. What it holds needs no escapes.
+    /// Parses a query, for example `service=shop/cart&gone=10.0.0.1&EndpointSlice=7`. No value needs escapes.
     ///
     /// # Errors
-    /// [`QuestionError`] names the part.
+    /// [`QuestionError`] names the invalid part.
     pub fn read(query: &str) -> Result<Self, QuestionError> {
         if query.len() > LONGEST {
             return Err(QuestionError::Long);
@@ -89,7 +89,7 @@ impl Question {
         })
     }
 
-    /// The query that asks it.
+    /// The query of this question.
     pub fn query(&self) -> String {
         let mut query = format!("service={}", self.service);
         // Writing into a String never fails.

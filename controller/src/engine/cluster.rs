@@ -52,7 +52,7 @@ pub struct ClusterSource {
     compacted: usize,
     /// Whether the settings could be read, or do not exist.
     settings_known: bool,
-    /// What the log says about objects that were read.
+    /// Logged problems of objects that were read.
     journal: Journal,
     /// How far each kind was read.
     marks: BTreeMap<Kind, Mark>,

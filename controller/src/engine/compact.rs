@@ -1,4 +1,4 @@
-//! Answers of the API server that wait for a kind that was not listed yet, reduced to what still matters.
+//! Compacts answers of the API server that wait for a kind that was not listed yet to those that still matter.
 
 use std::collections::BTreeSet;
 
@@ -30,10 +30,10 @@ pub(super) fn compact(waiting: &mut Vec<Answer>) {
     *waiting = last;
 }
 
-/// What is known while answers are read from the last one to the first.
+/// The state while answers are read from the last one to the first.
 #[derive(Default)]
 struct Kept {
-    /// Kinds of which there is an answer.
+    /// Kinds with at least one answer.
     read: BTreeSet<Kind>,
     listed: BTreeSet<Kind>,
     /// Objects whose form, or deletion, is known.
@@ -43,7 +43,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// What an update says that later ones do not.
+    /// The parts of an update that later updates do not replace.
     fn filter(&mut self, kind: Kind, update: ObjectUpdate) -> Vec<ObjectUpdate> {
         let keeps = match &update {
             ObjectUpdate::All { unreadable, .. } if self.listed.insert(kind) => {

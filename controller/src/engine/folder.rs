@@ -1,7 +1,7 @@
-//! Manifests that change under our eyes.
+//! A folder of manifests that may change at any time.
 //!
-//! A file that is being written is waited for, and one that cannot be read keeps the objects it
-//! had: a half-written file or a typing mistake must not take Services away from nodes.
+//! A scan waits until files are written completely. A file that cannot be read keeps its previous objects: a
+//! half-written file or a typing mistake must not remove Services from nodes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,7 +14,7 @@ use portolan_planner::model::{Object, ObjectId};
 
 use crate::manifests::{FileContents, Manifests, Problem, list_folder, read_file};
 
-/// How long files have to stay as they are before they are read, and how often that is checked.
+/// How long files must stay unchanged before they are read, and how often that is checked at most.
 const SETTLE: Duration = Duration::from_millis(15);
 const MOST_CHECKS: usize = 20;
 
@@ -33,7 +33,7 @@ struct FileState {
     contents: FileContents,
 }
 
-/// Tells one state of a file from another without reading it.
+/// Identifies a version of a file without reading its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fingerprint {
     inode: u64,
@@ -41,12 +41,12 @@ struct Fingerprint {
     modified: SystemTime,
 }
 
-/// What the manifests say now.
+/// The content of the manifests.
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) objects: BTreeMap<ObjectId, Arc<Object>>,
     pub(super) problems: Vec<Problem>,
-    /// Some of the text could not be read, or the settings could not: nobody knows what is missing.
+    /// Some of the text, or the settings, could not be read, so it is unknown what is missing.
     pub(super) is_incomplete: bool,
 }
 
@@ -63,7 +63,7 @@ impl Folder {
         &self.path
     }
 
-    /// What the manifests say now; `None` when nothing changed since the last scan.
+    /// The current content of the manifests; `None` if nothing changed since the last scan.
     pub(super) fn scan(&mut self) -> io::Result<Option<Scan>> {
         let mut present = self.fingerprints()?;
         if self.seen && self.is_current(&present) {
@@ -127,7 +127,7 @@ impl Folder {
                         },
                     );
                 }
-                // It went between the listing and now.
+                // The file was deleted after the directory was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -152,8 +152,8 @@ impl Folder {
     }
 }
 
-/// Puts the old form of what could not be read back in: of everything that is missing if text
-/// could not be read, else of the objects that were left out.
+/// Restores the previous objects that could not be read: all missing objects if text could not be read, otherwise the
+/// objects that were left out.
 fn keep_unreadable(new: &mut FileContents, old: FileContents) {
     let incomplete = new.is_incomplete();
     let present: Vec<_> = new.objects.iter().map(|(_, found)| found.id()).collect();

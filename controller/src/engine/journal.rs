@@ -1,14 +1,14 @@
-//! What was said about objects, so that each thing is said once and not again while it stays true.
+//! Problems of objects that were logged. Each one is logged once, and not again while it lasts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_planner::model::{Kind, Object, ObjectId};
 use tracing::{info, warn};
 
-/// How many lines one batch may write. A cluster where everything is wrong must not drown the log.
+/// The maximum number of log lines per batch. A cluster with many problems must not flood the log.
 const LINES: usize = 100;
 
-/// What was said and is still true, by object.
+/// The logged problems that still exist, by object.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     said: BTreeMap<ObjectId, BTreeSet<String>>,
@@ -17,13 +17,13 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins a batch.
+    /// Starts a batch.
     pub(super) fn begin(&mut self) {
         (self.lines, self.unsaid) = (0, 0);
     }
 
-    /// What reading an object passed over. Nobody plans a slice by itself, so this is the place to
-    /// say that it serves nobody.
+    /// Logs what reading an object ignored. Slices are not planned individually, so an unused slice has to be
+    /// reported here.
     pub(super) fn note_read(&mut self, id: &ObjectId, found: &Object) {
         match found {
             Object::EndpointSlice(slice) => {
@@ -33,13 +33,13 @@ impl Journal {
         };
     }
 
-    /// An object that could not be read.
+    /// Logs an object that could not be read.
     pub(super) fn note_unreadable(&mut self, id: &ObjectId, problem: &str) {
         let kept = "it stays planned as it was, or is left out if it is new";
         self.note(id, [format!("{problem}; {kept}")]);
     }
 
-    /// All objects of a kind; nothing is remembered of others.
+    /// Logs the problems of all objects of a kind, and discards those of objects that no longer exist.
     pub(super) fn note_all(
         &mut self,
         kind: Kind,
@@ -58,12 +58,12 @@ impl Journal {
         }
     }
 
-    /// An object is gone.
+    /// Discards the problems of a deleted object.
     pub(super) fn forget(&mut self, id: &ObjectId) {
         self.said.remove(id);
     }
 
-    /// Everything that is to be said about an object now; returns how much of it is new.
+    /// Logs the new ones among all current problems of an object. Returns how many are new.
     pub(super) fn note(
         &mut self,
         object: &ObjectId,

@@ -1,5 +1,5 @@
-//! What a controller does about endpoints that vanish in mass, beside planning: it waits where it has not seen what was
-//! before, and tells.
+//! Handling of mass losses of endpoints outside planning: a controller that did not see the state before the loss
+//! waits, and losses are logged.
 
 use portolan_planner::model::{
     ClusterModel, Guarding, Kind, Loss, Moment, Object, ObjectId, ProxyConfig,
@@ -8,14 +8,14 @@ use tracing::{error, info, warn};
 
 use crate::watch::ObjectUpdate;
 
-/// Losses, as one controller follows them.
+/// Losses as this controller observes them.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// What the ProxyConfig says.
+    /// The guard settings of the ProxyConfig.
     guarding: Guarding,
-    /// A loss is in force.
+    /// The current loss.
     loss: Option<Loss>,
-    /// It was said that this controller waits.
+    /// Whether it was logged that this controller waits.
     waits: bool,
 }
 
@@ -46,8 +46,8 @@ impl Losses {
         }
     }
 
-    /// Whether plans may be made for the first time. What others hold this controller has not seen: its plans would
-    /// take it from nodes.
+    /// Whether the first plan may be made. This controller has not seen the endpoints that others hold, so its plans
+    /// would remove them from nodes.
     pub(super) fn may_begin(&mut self, now: Moment) -> bool {
         let waits = self.guarding.holds_at(now);
         if waits && !self.waits {
@@ -65,17 +65,17 @@ impl Losses {
         !waits
     }
 
-    /// Whether it said that they may not.
+    /// Whether the first plan waits for the end of a loss.
     pub(super) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Whether something ends by itself.
+    /// Whether a loss may end by time alone.
     pub(super) fn needs_clock(&self) -> bool {
         self.loss.is_some() || self.guarding.stored.is_some()
     }
 
-    /// Says what changed.
+    /// Logs the start and the end of a loss.
     pub(super) fn tell(&mut self, model: &ClusterModel) {
         let (before, now) = (self.loss.take(), model.loss());
         self.loss = now;

@@ -1,4 +1,4 @@
-//! Manifests as a source.
+//! Manifests as a source of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::{Engine, Names};
 use crate::cause::Came;
 use crate::manifests::{Problem, Severity};
 
-/// How often the manifests are looked at. A look costs one call for each file.
+/// The interval between two scans of the manifests. A scan costs one system call per file.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Follows a folder of manifests, or one file.
@@ -23,12 +23,12 @@ pub struct ManifestSource {
     engine: Engine,
     folder: Folder,
     objects: BTreeMap<ObjectId, Arc<Object>>,
-    /// What was said already and is still true.
+    /// The problems that were logged and still exist.
     said: BTreeSet<String>,
 }
 
 impl ManifestSource {
-    /// What the manifests say goes to the engine.
+    /// Creates a source that sends the objects in `manifests` to the engine.
     pub fn new(engine: Engine, manifests: PathBuf) -> Self {
         Self {
             engine,
@@ -38,7 +38,7 @@ impl ManifestSource {
         }
     }
 
-    /// Looks at the manifests until the other end of `stopped` is gone.
+    /// Scans the manifests until the sender of `stopped` is dropped.
     pub fn follow(mut self, stopped: &Receiver<()>) {
         loop {
             self.look();
@@ -49,7 +49,7 @@ impl ManifestSource {
         }
     }
 
-    /// Looks at the manifests once; publishes if something changed.
+    /// Scans the manifests once, and publishes if something changed.
     pub fn look(&mut self) {
         let start = Instant::now();
         match self.folder.scan() {
@@ -73,8 +73,8 @@ impl ManifestSource {
     fn take_in(&mut self, scan: Scan, start: Instant) {
         self.report(&scan.problems);
         if !self.engine.published && scan.is_incomplete {
-            // A plan without what cannot be read would take Services away from nodes that have
-            // them since before this program started (S-183).
+            // A plan without the unreadable objects would remove Services from nodes that had them before this
+            // program started (S-183).
             warn!(
                 "no plan is published before all files and the ProxyConfig can be read once; nodes keep what they have"
             );
@@ -89,7 +89,7 @@ impl ManifestSource {
         self.engine.plan(events, &changed, start, Came::default());
     }
 
-    /// Logs what was not true before.
+    /// Logs new problems.
     fn report(&mut self, problems: &[Problem]) {
         let mut said = BTreeSet::new();
         for problem in problems {
@@ -106,7 +106,7 @@ impl ManifestSource {
     }
 }
 
-/// The events that lead from one set of objects to another, and a few words about them.
+/// The events that lead from one set of objects to another, and a short description of them.
 fn difference(
     old: &BTreeMap<ObjectId, Arc<Object>>,
     new: &BTreeMap<ObjectId, Arc<Object>>,

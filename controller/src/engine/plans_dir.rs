@@ -1,6 +1,6 @@
-//! Every node's plan as a file, for people and tools.
+//! Writes the plan of each node to a file, for operators and tools.
 //!
-//! Touches: one folder. A file is replaced as a whole, and only when it differs.
+//! Accesses: one folder. A file is replaced as a whole, and only when it differs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,18 +11,18 @@ use thiserror::Error;
 
 use crate::output::{Format, plan_document, render};
 
-/// A plan cannot be written as a file.
+/// Why a plan cannot be written to a file.
 #[derive(Debug, Error)]
 pub(super) enum PlansDirError {
-    /// The system refuses.
+    /// An I/O error.
     #[error("{path}: {source}; check --plans-dir")]
     Io {
         /// The file or folder.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The plan has no such form.
+    /// The plan cannot be serialised.
     #[error(transparent)]
     Output(#[from] crate::output::OutputError),
 }
@@ -31,7 +31,7 @@ pub(super) enum PlansDirError {
 #[derive(Debug)]
 pub(super) struct PlansDir {
     path: PathBuf,
-    /// The files written, so that those of nodes that are gone can go too.
+    /// The written files, so that files of deleted nodes can be removed.
     written: BTreeSet<PathBuf>,
 }
 

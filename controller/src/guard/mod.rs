@@ -1,11 +1,12 @@
-//! Stores that endpoints vanished in mass, and that it is over.
+//! Stores a mass loss of endpoints, and its end.
 //!
-//! Every controller watches over endpoints while it plans (`portolan_planner::model`), so nothing waits for this task:
-//! it writes what its controller has noticed into `status.guard` of the ProxyConfig, where people read it, approve it by
-//! its name, and the other controllers begin and end with it. Whoever sees it first writes it, and whoever has seen its
-//! end takes it out; the one that leads keeps the figures, and takes it out when its time is over or it was approved.
+//! Each controller detects losses while it plans (`portolan_planner::model`), so planning does not wait for this
+//! task. It writes the detected loss to `status.guard` of the ProxyConfig. Operators read it there and approve it by
+//! its ID, and the other controllers apply it. The first controller that detects a loss writes it, and any controller
+//! that saw its end clears it. The leader updates the figures, and clears a loss when its time is over or it was
+//! approved.
 //!
-//! Touches: the API server (the ProxyConfig), the clock.
+//! Accesses: the API server (the ProxyConfig), the clock.
 
 mod record;
 
@@ -30,20 +31,20 @@ use crate::known::Shared;
 use crate::mirror::Unavailable;
 use record::Seen;
 
-/// Who we are to the API server: the rest of the status has other owners.
+/// The field manager. Other managers own the rest of the status.
 const MANAGER: &str = "portolan-guard";
-/// How often it is looked at.
+/// The time between two passes.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long one look may take.
+/// The timeout of one pass.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The task.
+/// The task that stores losses.
 pub struct Guard {
     configs: Api<ProxyConfig>,
     watched: Arc<Watched>,
     shared: Shared,
     events: Events,
-    /// What was said and is still so.
+    /// The problem that was logged last, empty if there is none. It is not logged again while it lasts.
     said: String,
 }
 
@@ -54,7 +55,7 @@ impl std::fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Stores what is noticed in what is known, and tells of it.
+    /// Creates the task. It stores losses that the planner in `shared` detects, and records events.
     pub fn new(client: Client, shared: Shared, watched: Arc<Watched>, events: Events) -> Self {
         Self {
             configs: Api::all(client),
@@ -65,8 +66,8 @@ impl Guard {
         }
     }
 
-    /// Stores what begins, and while this says so what goes on and ends; always where there is no other controller.
-    /// Never ends by itself.
+    /// Stores new losses and, while `leading` is true, updates and clears stored ones. `None` means that this is the
+    /// only controller. Runs forever.
     pub async fn run(mut self, leading: Option<watch::Receiver<bool>>) {
         loop {
             let leads = leading.as_ref().is_none_or(|leads| *leads.borrow());
@@ -78,7 +79,7 @@ impl Guard {
     async fn look(&mut self, leads: bool) {
         let trouble = match timeout(LONGEST, self.follow(leads)).await {
             Ok(Ok(())) => return self.said.clear(),
-            // Somebody wrote it meanwhile: the next look knows.
+            // Another writer changed the object; the next pass reads the new version.
             Ok(Err(Trouble::Api(kube::Error::Api(status)))) if status.code == 409 => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the API server does not answer".into(),
@@ -97,9 +98,9 @@ impl Guard {
         let is_stored = |guarding: &Guarding| guarding.stored.is_some();
         match &seen {
             Some((guarding, seen)) if !is_stored(guarding) && seen.loss.is_none() => return Ok(()),
-            // Whoever notices it first writes it down: the one that leads may just have gone.
+            // The first controller that detects the loss writes it: the leader may just have gone.
             Some((guarding, _)) if !is_stored(guarding) => {}
-            // Who leads may not have seen that it is over.
+            // The leader may not have seen the end of the loss.
             Some((_, seen)) if seen.ended => {}
             _ if !leads => return Ok(()),
             _ => {}
@@ -107,7 +108,7 @@ impl Guard {
         let Some(config) = self.watched.config()? else {
             return Ok(());
         };
-        // Whoever reads it for planning says what is wrong with it.
+        // The planner's reader of the ProxyConfig reports the problem.
         let Ok(Config {
             guarding: asked, ..
         }) = from_kube::proxy_config(&config)
@@ -116,13 +117,13 @@ impl Guard {
         };
         let mut planned = seen.iter();
         if planned.any(|(guarding, _)| *guarding != asked) {
-            // What this controller noticed may be of another time.
+            // The detected loss may belong to other settings.
             return Ok(());
         }
         let status = config.status.as_ref();
         let stored = status.and_then(|status| status.guard.as_ref());
         let now = moment(SystemTime::now());
-        // Where nothing was planned yet, nothing was seen.
+        // Before the first plan, no loss was observed.
         let seen = seen.map(|(_, seen)| seen).unwrap_or_default();
         let wanted = record::wanted(&asked, stored, seen, now);
         if wanted.as_ref() == stored {
@@ -135,7 +136,7 @@ impl Guard {
         Ok(())
     }
 
-    /// What the ProxyConfig says as it was planned with, and what this controller has seen; `None` before that.
+    /// The guard settings in force and the observed losses; `None` before the first plan.
     fn seen(&self) -> Option<(Guarding, Seen)> {
         let known = self.shared.read();
         let model = known.planner.model();
@@ -154,10 +155,10 @@ impl Guard {
         wanted: Option<&GuardStatus>,
     ) -> Result<(), Trouble> {
         let name = config.name_any();
-        // What was decided is about this version and no other one.
+        // The decision is valid for this version only.
         let version = config.resource_version();
         let Some(wanted) = wanted else {
-            // By apply only what nobody else ever wrote would go.
+            // Server-side apply would remove only fields without another owner.
             let object =
                 json!({"metadata": {"resourceVersion": version}, "status": {"guard": null}});
             let params = PatchParams {
@@ -187,13 +188,13 @@ impl Guard {
     }
 }
 
-/// Why nothing could be stored.
+/// Why a loss could not be stored.
 #[derive(Debug, Error)]
 enum Trouble {
-    /// The API server refuses, or does not answer.
+    /// The API server rejects the request, or does not answer.
     #[error("{0}")]
     Api(#[from] kube::Error),
-    /// The ProxyConfig is not known.
+    /// The ProxyConfig cannot be watched.
     #[error("{0}")]
     Unavailable(#[from] Unavailable),
 }

@@ -1,4 +1,4 @@
-//! What is stored about a loss, and what is told. Pure.
+//! The stored record of a mass loss of endpoints, and its events. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -8,27 +8,28 @@ use portolan_planner::model::{GuardMode, Guarding, Loss, Moment, StoredLoss};
 
 use crate::events::{About, Event, Severity};
 
-/// What a controller has seen of losses.
+/// The losses that this controller has observed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
-    /// The one in force.
+    /// The current loss.
     pub(super) loss: Option<Loss>,
-    /// The stored one is over.
+    /// Whether the stored loss is over.
     pub(super) ended: bool,
 }
 
-/// What is to be stored. Who has not seen what was lost ends it by time and by what people say alone.
+/// The guard status to store, or `None` if no loss is in force. A controller that did not observe the loss itself
+/// clears it only when its time is over or it was approved.
 pub(super) fn wanted(
     guarding: &Guarding,
     stored: Option<&GuardStatus>,
     seen: Seen,
     now: Moment,
 ) -> Option<GuardStatus> {
-    // The one that has ended makes room for the next one.
+    // A loss that has ended makes room for the next one.
     let stored = stored.zip(guarding.stored.as_ref());
     let stored = stored.filter(|(_, of)| !seen.ended && !guarding.is_over(of, now));
     let loss = match (stored, seen.loss) {
-        // Who has seen a part of it does not know its figures.
+        // A controller that saw only a part of the loss does not know its figures.
         (Some((stored, of)), loss) if !loss.is_some_and(|loss| loss.own) => {
             return Some(described(stored.clone(), of.since, guarding));
         }
@@ -42,7 +43,7 @@ pub(super) fn wanted(
         id: id.as_str().into(),
         since,
     };
-    // This controller learns in a moment that it is over.
+    // The watch will soon report that this loss is over.
     if guarding.is_over(&of, now) {
         return None;
     }
@@ -60,7 +61,7 @@ pub(super) fn wanted(
     Some(described(status, since, guarding))
 }
 
-/// The same, with what follows from what is asked for.
+/// The status with the mode, release time and message that follow from the current policy.
 fn described(mut status: GuardStatus, since: Moment, guarding: &Guarding) -> GuardStatus {
     status.mode = match guarding.policy.mode {
         GuardMode::Report => Stored::Report,
@@ -71,7 +72,7 @@ fn described(mut status: GuardStatus, since: Moment, guarding: &Guarding) -> Gua
     status
 }
 
-/// What is worth an event: that it begins, and how it ends.
+/// An event for the start and for the end of a loss.
 pub(super) fn news(
     guarding: &Guarding,
     before: Option<&GuardStatus>,
@@ -128,7 +129,7 @@ fn message(status: &GuardStatus, guarding: &Guarding) -> String {
     }
 }
 
-/// What a loss is called: when it was noticed.
+/// The ID of a loss, from the time at which it was detected.
 fn name(since: Moment) -> String {
     time(since).0.strftime("loss-%Y%m%d-%H%M%S").to_string()
 }
@@ -150,7 +151,7 @@ mod tests {
         guarding
     }
 
-    /// What the API server brings back once this was stored.
+    /// The settings as read back from the API server after the status was stored.
     fn storing(mut guarding: Guarding, status: Option<&GuardStatus>) -> Guarding {
         guarding.stored = status.map(|status| StoredLoss {
             id: status.id.as_str().into(),
@@ -223,14 +224,14 @@ mod tests {
         let held = guarding(GuardMode::Hold);
         let first = wanted(&held, None, loss(200), SINCE);
         let mut known = storing(held, first.as_ref());
-        // The planner still has it: it looks at the clock once a second.
+        // The planner still has the loss: it checks the clock once per second.
         assert_eq!(
             wanted(&known, first.as_ref(), loss(200), SINCE + 1800),
             None
         );
         known.approved = Some("loss-20261123-200000".into());
         assert_eq!(wanted(&known, first.as_ref(), loss(200), SINCE + 1), None);
-        // Another one is another one.
+        // A later loss gets its own ID.
         let mut next = loss(250);
         next.loss = next.loss.map(|loss| Loss {
             since: SINCE + 100,
@@ -251,7 +252,7 @@ mod tests {
         assert_eq!(kept(&known, SINCE + 1800), None);
         known.approved = Some("loss-20261123-200000".into());
         assert_eq!(kept(&known, SINCE + 1), None);
-        // Who has seen its end knows better, also when something else has begun meanwhile.
+        // A controller that saw the end clears it, even if another loss has started since.
         known.approved = None;
         let mut seen = Seen {
             loss: None,

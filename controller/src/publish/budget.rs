@@ -1,36 +1,36 @@
-//! How fast the API server is written to. Pure; the time since the start is an argument.
+//! The rate limit of writes to the API server. Pure; the time since the start is an argument.
 //!
-//! Invariant: in any span of `s` seconds at most `rate × (s + 1)` writes are made.
+//! Invariant: at most `rate × (s + 1)` writes are made in any interval of `s` seconds.
 
 use std::time::Duration;
 
 /// The shortest time between two writes of one plan, or of one bucket of slices.
 const SHORTEST: Duration = Duration::from_secs(30);
-/// The shortest time between two writes of a plan of which only figures of the cluster changed.
+/// The shortest time between two writes of a plan in which only counts of the cluster changed.
 pub(super) const FIGURES: Duration = Duration::from_secs(300);
-/// How often a status is written that does not change.
+/// How often an unchanged status is written.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(300);
 /// The shortest time between two writes of one status, however often its conditions change.
 pub(super) const STATUS: Duration = Duration::from_secs(5);
-/// How often everything is compared with what is in the store.
+/// How often all objects are compared with the stored ones.
 pub(super) const COMPARE: Duration = Duration::from_secs(600);
 
-/// How much may be saved up while nothing is written.
+/// The burst: how much unused time is saved while nothing is written.
 const SAVED: Duration = Duration::from_secs(1);
-/// The longest time until something that failed is tried again.
+/// The maximum backoff.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// A steady pace with a little reserve.
+/// A rate limiter that allows a burst of 1 s.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// Time that one write takes up.
+    /// The time that one write takes from the budget.
     each: Duration,
-    /// Up to when time is taken up; it lies ahead of the present by [`SAVED`] at most.
+    /// The time up to which the budget is used; at most [`SAVED`] ahead of the present.
     taken: Duration,
 }
 
 impl Pace {
-    /// So many writes a second, at least one.
+    /// Allows `per_second` writes per second, at least one.
     pub fn new(per_second: u32) -> Self {
         Self {
             each: Duration::from_secs(1) / per_second.max(1),
@@ -38,17 +38,17 @@ impl Pace {
         }
     }
 
-    /// Another pace from now on; what was taken stays taken.
+    /// Changes the rate. Writes that were already taken still count.
     pub fn set(&mut self, per_second: u32) {
         self.each = Duration::from_secs(1) / per_second.max(1);
     }
 
-    /// When the next write may be made.
+    /// When the next write is allowed, as a duration since the start.
     pub fn ready(&self) -> Duration {
         (self.taken + self.each).saturating_sub(SAVED)
     }
 
-    /// Takes one write; false when it is too early.
+    /// Takes one write from the budget; returns false if it is too early.
     pub fn take(&mut self, now: Duration) -> bool {
         if now < self.ready() {
             return false;
@@ -58,14 +58,13 @@ impl Pace {
     }
 }
 
-/// The shortest time between two writes of one plan: so long that all plans together stay within
-/// the pace.
+/// The shortest time between two writes of one plan, such that all plans together stay within the rate.
 pub fn plan_interval(nodes: usize, per_second: u32) -> Duration {
     let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
     SHORTEST.max(Duration::from_secs(nodes / u64::from(per_second.max(1))))
 }
 
-/// How long to wait after so many failures in a row.
+/// The backoff after this many consecutive failures: 1 s, doubled for each further failure, at most 300 s.
 pub fn back_off(failures: u32) -> Duration {
     let doubled = 1u64.checked_shl(failures.saturating_sub(1).min(20));
     LONGEST.min(Duration::from_secs(doubled.unwrap_or(u64::MAX)))
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Whatever the moments of asking: no span of time has more than its share.
+        /// At any times of the calls, no interval exceeds its share.
         #[test]
         fn no_span_of_time_has_more_writes_than_the_pace_and_its_reserve(
             rate in 1u32..12,

@@ -1,4 +1,4 @@
-//! Makes calls to the API server. Touches: the API server, nothing else.
+//! Makes calls to the API server. Accesses: the API server, nothing else.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use super::write::{
     Act, Call, Failure, FailureClass, Kind, ListedPlan, ListedSlice, Outcome, Target,
 };
 
-/// Who we are to the API server: what others change in our fields we take back.
+/// The field manager. It takes back changes that others make to our fields.
 const MANAGER: &str = "portolan-controller";
-/// How long a call may take.
+/// The timeout of a call.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long all pages of a listing may take together.
+/// The timeout of all pages of a list together.
 const LISTING: Duration = Duration::from_secs(300);
-/// Objects in a page of a listing: they are forgotten page by page.
+/// The page size of a list. Objects are dropped page by page.
 const PAGE: u32 = 100;
-/// How long the text of a failure may be in a log line.
+/// The maximum length of an error text in a log line, in characters.
 const SHOWN: usize = 400;
 
-/// The three kinds at an API server.
+/// The API clients of the three kinds.
 #[derive(Debug, Clone)]
 pub(super) struct Calls {
     configs: Api<ProxyConfig>,
@@ -46,7 +46,7 @@ impl Calls {
         }
     }
 
-    /// Makes a call and tells what came of it.
+    /// Makes a call and returns its outcome.
     pub(super) async fn make(self, call: Box<Call>) -> (Box<Call>, Outcome) {
         let longest = match call.act {
             Act::List => LISTING,
@@ -153,7 +153,7 @@ where
     }
 }
 
-/// All objects of a kind, each forgotten but for what `keep` makes of it.
+/// Lists all objects of a kind. Of each object only the result of `keep` stays in memory.
 async fn pages<K, T>(api: &Api<K>, keep: impl Fn(K) -> Option<T>) -> kube::Result<Vec<T>>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
@@ -184,7 +184,7 @@ fn listed_slice(slice: ProxyPlanSlice) -> Option<ListedSlice> {
     let scope = &slice.spec.scope;
     let owner = match scope.kind {
         crds::SliceScopeKind::Node => Target::Plan(scope.name.as_str().into()),
-        // One without a bucket is none of ours: whichever bucket looks at it deletes it.
+        // A slice without a bucket was not written by us. It counts as one of bucket 0, whose reconciler deletes it.
         _ => Target::Bucket(slice.spec.bucket.unwrap_or_default()),
     };
     Some(ListedSlice {
@@ -198,7 +198,7 @@ fn heartbeat(status: &crds::ProxyPlanStatus) -> Option<std::time::SystemTime> {
     Some(status.heartbeat_time.as_ref()?.0.into())
 }
 
-/// For `kubectl get proxyplanslices -l`.
+/// Labels for `kubectl get proxyplanslices -l`.
 fn labels(scope: &crds::SliceScope) -> std::collections::BTreeMap<String, String> {
     let kind = match scope.kind {
         crds::SliceScopeKind::Cluster => "cluster",
@@ -225,7 +225,7 @@ fn failure(call: &Call, error: &kube::Error) -> Failure {
     let about_status = matches!(call.act, Act::ApplyStatus(_) | Act::ApplyConfigStatus(_));
     let class = match code {
         401 | 403 => FailureClass::Forbidden,
-        // Objects are created by being written; only a status needs one that is there.
+        // Server-side apply creates objects; only a status requires an existing one.
         404 if about_status => FailureClass::NoSuchObject,
         404 => FailureClass::NoSuchKind,
         400 | 409 | 413 | 422 => FailureClass::Refused,
@@ -237,7 +237,7 @@ fn failure(call: &Call, error: &kube::Error) -> Failure {
     Failure { class, text }
 }
 
-/// An error with what is behind it: the first alone often says only that there is one.
+/// An error with its sources: the outermost one often does not name the cause.
 fn chain(error: &kube::Error) -> String {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);

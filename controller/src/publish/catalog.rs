@@ -1,4 +1,4 @@
-//! The Services as they were told last, by bucket, and which nodes a change is particular to. Pure.
+//! The last received plan of each Service, by bucket, and the nodes to which a change is particular. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Catalog {
 }
 
 impl Catalog {
-    /// How many Services there are.
+    /// The number of Services.
     pub(super) fn len(&self) -> usize {
         self.services
     }
@@ -27,7 +27,7 @@ impl Catalog {
         services.flat_map(|services| services.values().map(AsRef::as_ref))
     }
 
-    /// Takes the new plan of a Service; tells the nodes that it is particular to, or was.
+    /// Replaces the plan of a Service. Returns the nodes to which the old or the new plan is particular.
     pub(super) fn replace(
         &mut self,
         id: &ServiceId,
@@ -84,8 +84,8 @@ fn shared_heads(planned: &PlannedService) -> (&[Arc<Head>], &BTreeMap<Arc<str>, 
     (&planned.heads, &planned.head_of_zone)
 }
 
-/// Names the keys whose values are not the same. Equal values of two plans of one Service are one
-/// value, so that pointers tell.
+/// Calls `tell` with the keys whose values differ. Equal values of two plans of a Service are shared, so comparing
+/// pointers is enough.
 fn differing<K: Ord, V>(
     old: Option<&BTreeMap<K, Arc<V>>>,
     new: Option<&BTreeMap<K, Arc<V>>>,

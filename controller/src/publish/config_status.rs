@@ -1,5 +1,4 @@
-//! The status of the ProxyConfig: whether it is in force, and what is wrong in the cluster's
-//! objects. Pure.
+//! The status of the ProxyConfig: whether it is in force, and problems of the cluster's objects. Pure.
 
 use std::time::SystemTime;
 
@@ -16,19 +15,19 @@ use super::status::{Judged, Verdict, condition};
 use crate::known::Known;
 use portolan_planner::model::ObjectId;
 
-/// What became of a spec.
+/// The result of reading a spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigJudged {
     /// The generation of the spec.
     pub generation: i64,
-    /// What is wrong with it; `None` when it is in force.
+    /// The problem of the spec; `None` if it is in force.
     pub problem: Option<String>,
-    /// Whether it reaches nodes in waves.
+    /// Whether it is rolled out in waves.
     pub in_waves: bool,
 }
 
-/// The status of the ProxyConfig `default`; `strays` are endpoints outside the ranges of their nodes,
-/// and `previous` is what its conditions were.
+/// The status of the ProxyConfig `default`; `strays` are endpoints outside the ranges of their nodes, and `previous`
+/// are its stored conditions.
 pub fn config_status(
     known: &Known,
     strays: &Strays,
@@ -52,7 +51,7 @@ pub fn config_status(
             .collect(),
         warnings,
         counts: Some(counts),
-        // Others write them.
+        // Other field managers write them.
         rollout: None,
         guard: None,
     }
@@ -83,7 +82,7 @@ fn accepted(judged: &ConfigJudged, now: SystemTime, previous: &[Condition]) -> C
     condition
 }
 
-/// Whether nodes can tell their pods by what the settings say, as far as endpoints show it.
+/// Whether endpoints are in the pod ranges of their nodes, by which nodes detect their own pods.
 fn in_ranges(strays: &Strays, now: SystemTime, previous: &[Condition]) -> Condition {
     let checked = strays.checked();
     let nodes = strays.nodes();
@@ -116,7 +115,7 @@ fn in_ranges(strays: &Strays, now: SystemTime, previous: &[Condition]) -> Condit
     condition(condition::PODS_IN_RANGES, judgement, &words, previous, now)
 }
 
-/// Warnings about everything but Nodes, whose ProxyPlans have theirs, each once, in order.
+/// Warnings about all objects except Nodes, whose warnings are in their ProxyPlans. Without duplicates, in order.
 fn warnings(known: &Known) -> Vec<crds::Warning> {
     let elsewhere = |id: &ObjectId| matches!(id, ObjectId::Node(_) | ObjectId::ProxyConfig(_));
     let left_out = known.left_out.iter().filter(|(id, _)| !elsewhere(id));

@@ -1,4 +1,4 @@
-//! Content of objects as far as it is compared and measured: hashes, sizes, texts that fit. Pure.
+//! Comparing and measuring the content of objects: hashes, sizes, texts that fit. Pure.
 
 use std::io;
 
@@ -6,21 +6,21 @@ use portolan_crds::limit;
 use portolan_plan::{EntryHash, EntryKey};
 use serde::Serialize;
 
-/// Stands for what was written, which is not kept: thousands of objects would be. Not a security
-/// border.
+/// The hash of written content. The content itself is not kept, because there may be thousands of objects. Not a
+/// security boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContentHash(u128);
 
 impl ContentHash {
     /// The hash of the value as JSON; equal values have equal hashes in all processes.
     pub(super) fn of(value: &impl Serialize) -> Self {
-        // The types of the custom resources are plain: writing them as JSON cannot fail. If it
-        // did, the API call with the same value would fail and say so.
+        // Serialising the types of the custom resources as JSON cannot fail. If it did, the API call with the same
+        // value would fail and report it.
         let bytes = serde_json::to_vec(value).unwrap_or_default();
         Self(EntryHash::of(&EntryKey::Other("content".into()), &bytes).0)
     }
 
-    /// The first 8 hexadecimal digits, for people.
+    /// The first 8 hexadecimal digits, for display.
     pub(super) fn short(self) -> String {
         let mut text = format!("{:032x}", self.0);
         text.truncate(8);
@@ -28,7 +28,7 @@ impl ContentHash {
     }
 }
 
-/// How many bytes a value takes as JSON, which is how it lies in the store of the API server.
+/// The size of a value as JSON in bytes, which is how the API server stores it.
 pub(super) fn size(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
@@ -46,12 +46,12 @@ pub(super) fn size(value: &impl Serialize) -> usize {
     count.0
 }
 
-/// The text, shortened if it is longer than the API server takes.
+/// The text, shortened to the limit of the API server.
 pub(super) fn sentence(text: &str) -> String {
     shortened(text, limit::SENTENCE)
 }
 
-/// The text with so many characters at most.
+/// The text, shortened to at most `most` characters.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().nth(most).is_none() {
         return text.to_owned();

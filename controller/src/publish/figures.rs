@@ -1,7 +1,7 @@
-//! How much each node serves: figures of the whole cluster, gathered in one pass over the Services
-//! and shared by all plans. Pure.
+//! Counts of what each node serves. They are gathered for the whole cluster in one pass over the Services, and shared
+//! by all plans. Pure.
 //!
-//! Invariant: what it tells of a node equals counting that node's whole plan.
+//! Invariant: the counts of a node equal those of its whole plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use portolan_planner::{HintOutcome, PlannedService, Planner, Strays};
 
 use super::content::{sentence, shortened};
 
-/// Figures of the whole cluster.
+/// Counts of the whole cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures {
     services: usize,
     frontends: usize,
-    /// Endpoints of Services that all nodes without lists of their own see alike.
+    /// Endpoints of Services that are the same for all nodes without own lists.
     endpoints: usize,
     zones: BTreeMap<Option<Arc<str>>, ZoneFigures>,
     /// Endpoints that run on a node.
@@ -29,19 +29,19 @@ pub struct Figures {
     strays: Strays,
 }
 
-/// What nodes of a zone see differently from others, nodes' own lists left out.
+/// Counts that depend on the zone of a node, without nodes' own lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ZoneFigures {
-    /// A node of the zone that no hint names.
+    /// A representative node of the zone that no hint names.
     anybody: NodeEntry,
     endpoints: usize,
     hinted: usize,
     ignored: usize,
-    /// The first of them.
+    /// The first Services with ignored hints, and the reasons.
     ignored_hints: Vec<(ServiceId, String)>,
 }
 
-/// What becomes of a Service's hints on a node.
+/// How a node treats the topology hints of a Service.
 enum Hints {
     None,
     Used,
@@ -49,7 +49,7 @@ enum Hints {
 }
 
 impl Figures {
-    /// Figures of nothing, for nodes of these zones.
+    /// Empty counts for nodes of these zones.
     pub fn new<'a>(nodes: impl Iterator<Item = &'a Arc<NodeEntry>>) -> Self {
         let zones: BTreeSet<_> = nodes.map(|node| &node.zone).collect();
         let zone = |zone: &Option<Arc<str>>| {
@@ -72,7 +72,7 @@ impl Figures {
         }
     }
 
-    /// Figures of everything that is planned.
+    /// Counts of all planned Services.
     pub fn of(planner: &Planner) -> Self {
         let mut figures = Self::new(planner.nodes().values());
         for planned in planner.services().values() {
@@ -82,7 +82,7 @@ impl Figures {
         figures
     }
 
-    /// Counts one more Service; in the order of their names.
+    /// Adds a Service. Call it in the order of their names.
     pub fn add(&mut self, planned: &PlannedService) {
         let head = &planned.heads[0];
         self.services += 1;
@@ -109,7 +109,7 @@ impl Figures {
         }
     }
 
-    /// Takes what was found of endpoints outside the ranges of their nodes.
+    /// Sets the endpoints outside the ranges of their nodes.
     pub(super) fn set_strays(&mut self, strays: Strays) {
         self.strays = strays;
     }
@@ -124,7 +124,7 @@ impl Figures {
         self.health.iter()
     }
 
-    /// How much a node serves; `particular` are the Services with lists of its own.
+    /// Counts of what a node serves; `particular` are the Services for which it has own lists.
     pub(super) fn counts<'a>(
         &self,
         node: &NodeEntry,
@@ -135,7 +135,7 @@ impl Figures {
         if let Some(zone) = zone {
             for planned in particular {
                 sum += endpoints(planned, node);
-                // The figures may be older than the Service; they are counted again soon.
+                // The counts may be older than the Service; they are updated soon.
                 sum = sum.saturating_sub(endpoints(planned, &zone.anybody));
             }
         }
@@ -149,7 +149,7 @@ impl Figures {
         }
     }
 
-    /// What hints do on a node; `None` when no Service has any.
+    /// How a node uses hints; `None` if no Service has any.
     pub(super) fn topology<'a>(
         &self,
         node: &NodeEntry,
@@ -212,7 +212,7 @@ impl ZoneFigures {
     }
 }
 
-/// Hints that are used on some port count; else the first reason tells why they are not.
+/// `Used` if any port uses its hints; otherwise the first reason for ignoring them.
 fn hints(planned: &PlannedService, node: &NodeEntry) -> Hints {
     let mut first = None;
     for (_, outcome) in planned.hints_on(node) {
@@ -226,7 +226,7 @@ fn hints(planned: &PlannedService, node: &NodeEntry) -> Hints {
     first.map_or(Hints::None, |reason| Hints::Ignored(reason.to_string()))
 }
 
-/// Whether the zone of a node without lists of its own makes no difference.
+/// Whether all nodes without own lists have the same endpoints, regardless of their zone.
 fn is_same_in_all_zones(planned: &PlannedService) -> bool {
     let zoned = |list: &portolan_plan::ListUse| {
         [list.ipv4, list.ipv6]
@@ -244,7 +244,7 @@ fn endpoints(planned: &PlannedService, node: &NodeEntry) -> usize {
     planned.lists_for(node).map(|(_, list)| list.len()).sum()
 }
 
-/// The API has 64 bits for a count, and nobody has that many.
+/// Saturates at `u32::MAX`, which no cluster reaches.
 pub(super) fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

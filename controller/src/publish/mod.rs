@@ -1,9 +1,9 @@
-//! What the controller writes into the cluster's store for people to read: ProxyPlans,
-//! ProxyPlanSlices and the status of the ProxyConfig.
+//! The objects that the controller writes for operators to read: ProxyPlans, ProxyPlanSlices and the status of the
+//! ProxyConfig.
 //!
-//! Most of it is pure: what an object says (`plan`, `slices`, `status`, `config_status`), what is
-//! written next and when (`reconcilers`, with `budget`, `queue` and `pauses`). Only `calls` and `publisher`
-//! touch anything. Nodes do not read these objects: nothing here can hold up a plan on its way.
+//! Most of it is pure: the content of objects (`plan`, `slices`, `status`, `config_status`), and what is written next
+//! and when (`reconcilers`, with `budget`, `queue` and `pauses`). Only `calls` and `publisher` do I/O. Nodes do not
+//! read these objects, so nothing here can delay a plan.
 
 pub mod budget;
 pub mod queue;

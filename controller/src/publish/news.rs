@@ -1,5 +1,4 @@
-//! What is worth an event: a condition that is about to be stored and is not what was stored before, and a
-//! warning that was not there. Pure.
+//! Events about changed conditions and new warnings, computed before the status is stored. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use super::previous::Previous;
 use super::status::{Judged, Judgement, Verdict};
 use crate::events::{About, Event, Severity};
 
-/// What changes with a node's status.
+/// Events about the status of a node.
 pub(super) fn of_node(
     node: &Arc<str>,
     previous: &Previous,
@@ -43,7 +42,7 @@ pub(super) fn of_node(
         }
         (_, now) => news.push(event(Severity::Warning, now.reason, applied)),
     }
-    // What keeps a plan from being in force keeps a node from being healthy, and is told already.
+    // A plan that is not applied also makes the node unhealthy, and already has an event.
     let (now, is_own) = (judged.healthy, judged.applied.verdict == Verdict::True);
     if is_own && now.verdict == Verdict::False && changes(before.healthy, now) {
         let note = words(condition::HEALTHY);
@@ -62,7 +61,7 @@ pub(super) fn of_node(
     news
 }
 
-/// What changes with the status of the ProxyConfig: warnings about Services, and a spec that makes no sense.
+/// Events about the status of the ProxyConfig: new warnings about Services, and conditions that became False.
 pub(super) fn of_config(
     before: &crds::ProxyConfigStatus,
     now: &crds::ProxyConfigStatus,
@@ -97,7 +96,7 @@ pub(super) fn of_config(
     news
 }
 
-/// The condition of this type, where it is False.
+/// The condition of this type, if it is False.
 fn denied<'a>(status: &'a crds::ProxyConfigStatus, kind: &str) -> Option<&'a Condition> {
     let mut conditions = status.conditions.iter();
     conditions.find(|condition| condition.type_ == kind && condition.status == "False")
@@ -114,7 +113,7 @@ mod tests {
         Judged { verdict, reason }
     }
 
-    /// What is remembered of a status with these conditions.
+    /// The `Previous` of a status with these conditions.
     fn written(judgement: &Judgement) -> Previous {
         let condition = |kind: &str, judged: Judged| Condition {
             type_: kind.into(),

@@ -1,4 +1,4 @@
-//! What the engine tells the publisher: cheap, and never held up by it.
+//! Updates that the engine sends to the publisher. Sending is cheap and never blocks the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,14 +10,14 @@ use tokio::sync::Notify;
 
 use portolan_planner::model::ObjectId;
 
-/// For whoever plans.
+/// Sends planning results to the publisher.
 #[derive(Debug, Clone)]
 pub struct Notes {
     inbox: Arc<Inbox>,
     wall: fn() -> SystemTime,
 }
 
-/// What was told and not looked at; of several words about one thing, the last.
+/// Updates that the publisher has not taken yet. A newer update of the same object replaces the older one.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     told: Mutex<Told>,
@@ -28,17 +28,17 @@ pub(super) struct Inbox {
 pub(super) struct Told {
     /// Whether there is a complete plan.
     pub(super) complete: bool,
-    /// Whether somebody was told so.
+    /// Whether the publisher has already taken a complete plan.
     taken: bool,
     pub(super) services: BTreeMap<ServiceId, Option<Arc<PlannedService>>>,
     pub(super) nodes: BTreeSet<Arc<str>>,
-    /// What nodes are told about themselves, and since when: nobody was sent it before.
+    /// Node entries and the time at which they were planned. No agent was sent them before that time.
     pub(super) given: BTreeMap<Arc<str>, Given>,
-    /// Nodes of which only the warnings may have changed.
+    /// Nodes whose warnings may have changed, but whose plan has not.
     pub(super) read_again: BTreeSet<Arc<str>>,
 }
 
-/// What a node is told about itself.
+/// The entry that a node receives about itself.
 #[derive(Debug, Clone)]
 pub(super) struct Given {
     pub(super) entry: Arc<NodeEntry>,
@@ -50,8 +50,8 @@ impl Notes {
         Self { inbox, wall }
     }
 
-    /// Something was planned, after it can be seen in what the controller knows. The first call, be it
-    /// about nothing, says that everything was planned once: nothing is written before.
+    /// Records a planning result. Call it after the shared state contains the result. The first call, even with an
+    /// empty update, means that everything was planned once; nothing is written before.
     pub fn changed(&self, update: &Update) {
         let since = (self.wall)();
         self.inbox.tell(|told| {
@@ -69,7 +69,7 @@ impl Notes {
         });
     }
 
-    /// An object cannot be read, or can be read again.
+    /// Records that an object became unreadable or readable again.
     pub fn read_again(&self, object: &ObjectId) {
         if let ObjectId::Node(node) = object {
             self.inbox.tell(|told| {
@@ -85,7 +85,7 @@ impl Inbox {
         self.news.notify_one();
     }
 
-    /// Waits until something is told about a complete plan, and takes it.
+    /// Waits for an update of a complete plan, and takes all pending updates.
     pub(super) async fn news(&self) -> Told {
         loop {
             {

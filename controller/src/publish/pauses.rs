@@ -1,5 +1,5 @@
-//! Waiting after failures: for everything, for a kind, or for one thing; each failure is said once.
-//! Pure; the time since the start is an argument.
+//! Backoff after failures: of all calls, of one kind, or of one target. Each failure is logged once. Pure; the time
+//! since the start is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use super::budget::back_off;
 use super::write::{FailureClass, Kind, Target};
 
-/// The longest pause of everything: asking whether the server is back costs little.
+/// The maximum pause of all calls: checking whether the server is back costs little.
 const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
-/// The longest pause of one kind: somebody may just have installed it.
+/// The maximum pause of one kind: its CRD may just have been installed.
 const LONGEST_MISSING: Duration = Duration::from_secs(60);
 
-/// What waits.
+/// All current pauses.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     all: Pause,
     kinds: BTreeMap<Kind, Pause>,
     things: BTreeMap<Target, u32>,
-    /// What was said and is still true; with a thing where it is about that one alone.
+    /// Failures that were logged and still last, with the target if they are about one target only.
     said: BTreeSet<(Kind, FailureClass, Option<Target>)>,
 }
 
-/// How many things of one kind are said to fail in the same way; others only wait.
+/// How many targets of one kind are logged with the same failure. Further ones only wait.
 const MOST_SAID: usize = 5;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,7 +33,7 @@ struct Pause {
 }
 
 impl Pause {
-    /// One more failure; calls that were under way together count as one.
+    /// Adds a failure. Failures of concurrent calls count as one.
     fn fail(&mut self, now: Duration, longest: Duration) -> Duration {
         if now >= self.until {
             self.failures += 1;
@@ -44,13 +44,13 @@ impl Pause {
 }
 
 impl Pauses {
-    /// Until when no call of a kind is made.
+    /// The end of the pause of a kind, as a duration since the start.
     pub(super) fn until(&self, kind: Kind) -> Duration {
         let own = self.kinds.get(&kind).map_or(Duration::ZERO, |p| p.until);
         self.all.until.max(own)
     }
 
-    /// A call succeeded. True when that is news about its kind.
+    /// Records a success. Returns true if it ends a failure that was logged.
     pub(super) fn succeeded(&mut self, kind: Kind, target: &Target) -> bool {
         self.all = Pause::default();
         self.kinds.remove(&kind);
@@ -63,7 +63,7 @@ impl Pauses {
         self.said.len() < before
     }
 
-    /// A call failed. When to look at the thing again, and whether the failure was not said yet.
+    /// Records a failure. Returns when to retry the target, and whether the failure is to be logged.
     pub(super) fn failed(
         &mut self,
         kind: Kind,
@@ -94,7 +94,7 @@ impl Pauses {
         now + back_off(*failures)
     }
 
-    /// Whether a failure is to be said.
+    /// Whether a failure is to be logged.
     fn say(&mut self, kind: Kind, target: &Target, class: FailureClass) -> bool {
         let alone = match class {
             FailureClass::Unreachable | FailureClass::NoSuchKind | FailureClass::Forbidden => None,
@@ -109,7 +109,7 @@ impl Pauses {
         few && self.said.insert((kind, class, alone))
     }
 
-    /// Nobody looks at it any more.
+    /// Discards a target that is no longer reconciled.
     pub(super) fn forget(&mut self, target: &Target) {
         self.things.remove(target);
         self.said

@@ -1,6 +1,6 @@
-//! What is particular to one node, as its ProxyPlan shows it. Pure.
+//! The ProxyPlan of a node: what is particular to it. Pure.
 //!
-//! Invariant: an object takes at most about 100 kB, whatever the cluster holds; what does not fit is
+//! Invariant: an object takes at most about 100 kB, regardless of the size of the cluster. What does not fit is
 //! counted, and goes into a few slices of the node's own if slices are written at all.
 
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::from_kube;
 use crate::known::Known;
 use portolan_planner::model::ObjectId;
 
-/// How many bytes of Services, and of health check ports, go into one object.
+/// The maximum size in bytes of Services, and of health check ports, in one object.
 pub(super) const SERVICES_BYTES: usize = 80 * 1024;
 const HEALTH_BYTES: usize = 10 * 1024;
-/// How many slices of its own a node has at most.
+/// The maximum number of own slices of a node.
 const MOST_SLICES: usize = 4;
 
-/// Which generation of the ProxyConfig some settings came from.
+/// The generation of the ProxyConfig that settings came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SettingsRevision {
-    /// The generation, and the settings that it led to; `None` while nobody knows.
+    /// The generation and its settings; `None` if unknown.
     pub known: Option<(i64, Settings)>,
 }
 
 impl SettingsRevision {
-    /// The text for settings in force on a node.
+    /// The revision text of settings in force on a node.
     pub fn text(&self, settings: &Settings) -> String {
         match &self.known {
             Some((generation, known)) if known == settings => format!("default-{generation}"),
@@ -46,12 +46,11 @@ impl SettingsRevision {
 pub struct NodeObjects {
     /// Its ProxyPlan.
     pub plan: crds::ProxyPlanSpec,
-    /// What did not fit, in order.
+    /// The slices with what did not fit, in order.
     pub overflow: Vec<crds::ProxyPlanSliceSpec>,
 }
 
-/// What is particular to a node; `None` when there is no such node. Without `slices`, what does not
-/// fit is only counted.
+/// The objects of a node; `None` if the node does not exist. Without `slices`, what does not fit is only counted.
 pub fn proxy_plan_spec(
     known: &Known,
     figures: &Figures,
@@ -95,12 +94,12 @@ pub fn proxy_plan_spec(
     Some(NodeObjects { plan, overflow })
 }
 
-/// The content of a ProxyPlan, with and without the figures that only follow the rest of the cluster.
+/// The hashes of a ProxyPlan, with and without the counts that only depend on the rest of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlanContent {
-    /// Without the figures.
+    /// Without the counts.
     pub(super) particular: ContentHash,
-    /// All of it.
+    /// The whole content.
     pub(super) whole: ContentHash,
 }
 
@@ -124,7 +123,7 @@ impl PlanContent {
     }
 }
 
-/// Takes values until they fill an object; the rest comes second.
+/// Takes values until the object is full. Returns the fitting ones and the rest.
 fn fitting<T: serde::Serialize>(
     values: impl Iterator<Item = T>,
     bytes: usize,
@@ -214,8 +213,7 @@ fn health_checks(
     })
 }
 
-/// What its owner should hear about the Node, each once, in order; and first of all if it cannot be
-/// read.
+/// Warnings about the Node, without duplicates and in order. If the Node cannot be read, that comes first.
 fn warnings(known: &Known, figures: &Figures, node: &Arc<str>) -> Vec<crds::Warning> {
     let id = ObjectId::Node(node.clone());
     let left_out = known.left_out.get(&id).map(|problem| crds::Warning {
@@ -236,7 +234,7 @@ fn warnings(known: &Known, figures: &Figures, node: &Arc<str>) -> Vec<crds::Warn
     left_out.into_iter().chain(others).collect()
 }
 
-/// A warning as objects carry it.
+/// A warning in the form of the API.
 pub(super) fn warning(warning: &portolan_planner::Warning) -> crds::Warning {
     crds::Warning {
         object: shortened(&warning.object, 600),

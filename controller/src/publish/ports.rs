@@ -1,5 +1,4 @@
-//! Services as ProxyPlans and ProxyPlanSlices show them. Pure: plans in, values of the custom
-//! resources out.
+//! Services in the form of ProxyPlans and ProxyPlanSlices. Pure: plans in, values of the custom resources out.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,15 +12,15 @@ use portolan_planner::PlannedService;
 
 use super::content::{bounded, size};
 
-/// How many bytes the ports of one Service may take in an object.
+/// The maximum size in bytes of the ports of one Service in an object.
 const PORTS_BYTES: usize = 32 * 1024;
 
-/// Who reads: one node, which has lists of its own, or nobody in particular.
+/// The reader: one node, which has own lists, or any node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reader<'a> {
-    /// Scopes are completed, and lists of the node itself are written out.
+    /// Scopes name the node, and its own lists are included.
     Node(&'a PlannedService, &'a NodeEntry),
-    /// Scopes stay kinds.
+    /// Scopes contain only their kind.
     Anybody,
 }
 
@@ -65,7 +64,7 @@ pub(super) fn slice_head(id: &ServiceId, head: &Head) -> crds::SliceHead {
     }
 }
 
-/// As many ports as fit, and how many do not.
+/// The ports that fit, and the number of those that do not.
 fn ports(head: &Head, reader: Reader<'_>) -> (Vec<crds::PlannedPort>, u32) {
     let mut ports = Vec::new();
     let mut bytes = 0;
@@ -137,7 +136,7 @@ fn family_use(choice: ListChoice, reader: Reader<'_>) -> crds::FamilyUse {
     crds::FamilyUse { scope, outsiders }
 }
 
-/// The endpoints of lists that are the node's own, both families together; `None` when no list is.
+/// The endpoints of the node's own lists, of both families; `None` if it has none.
 fn own_endpoints(port: &HeadPort, list: &ListUse, reader: Reader<'_>) -> Option<Vec<String>> {
     let Reader::Node(planned, node) = reader else {
         return None;
@@ -160,7 +159,7 @@ fn own_endpoints(port: &HeadPort, list: &ListUse, reader: Reader<'_>) -> Option<
     Some(bounded(backends, limit::OWN_ENDPOINTS))
 }
 
-/// A backend in words: the weight is said where it is not the usual one.
+/// A backend as text, with its weight if it is not the default.
 pub(super) fn endpoint(backend: &Backend) -> String {
     let Backend {
         address,

@@ -1,4 +1,4 @@
-//! What was written last of a status: the next one differs from it or not, and goes on from it.
+//! The status that was written last. The next one is compared with it, and keeps its transition times.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,16 +10,16 @@ use portolan_crds::condition;
 use super::status::{Judgement, Verdict};
 use crate::from_kube;
 
-/// Since when a condition is what it is.
+/// The status of a condition and its last transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since {
-    /// What it is.
+    /// The status of the condition.
     pub verdict: Verdict,
-    /// Since when, to the second.
+    /// The last transition, in whole seconds.
     pub time: SystemTime,
 }
 
-/// What was written last, without since when.
+/// The statuses of the conditions that were written last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Verdicts {
     pub(super) applied: Option<Verdict>,
@@ -28,14 +28,14 @@ pub(super) struct Verdicts {
     pub(super) settings: Option<Verdict>,
 }
 
-/// What was written last of a node's status, as far as the next one needs it.
+/// The fields of a node's last written status that the next one needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Previous {
-    /// The version of its agent. Whoever rolls agents out watches it.
+    /// The version of its agent. The rollout of agents watches it.
     pub(super) agent_version: Option<Arc<str>>,
     /// The name of its agent's pod, for the same reason.
     pub(super) agent_pod: Option<Arc<str>>,
-    /// The number of the settings that were in force.
+    /// The revision of the settings that were in force.
     pub(super) revision: Option<u64>,
     pub(super) applied: Option<Since>,
     pub(super) healthy: Option<Since>,
@@ -44,7 +44,7 @@ pub struct Previous {
 }
 
 impl Previous {
-    /// What a status says.
+    /// Reads a stored status.
     pub fn read(status: &crds::ProxyPlanStatus) -> Self {
         let of = |kind| since(&status.conditions, kind);
         let revision = status.settings_revision.as_deref();
@@ -59,7 +59,7 @@ impl Previous {
         }
     }
 
-    /// Whether writing this judgement would move a condition.
+    /// Whether writing this judgement would change a condition.
     pub fn differs_from(&self, judgement: &Judgement) -> bool {
         let before = self.verdicts();
         before.applied != Some(judgement.applied.verdict)
@@ -79,7 +79,7 @@ impl Previous {
     }
 }
 
-/// What some conditions say of one type.
+/// The status and last transition of the condition of this type.
 pub(crate) fn since(conditions: &[Condition], kind: &str) -> Option<Since> {
     let condition = conditions
         .iter()

@@ -1,6 +1,6 @@
-//! The task that keeps the objects in the store up to date. The reconcilers decide what to do, the calls do it.
+//! The task that keeps the stored objects up to date. The reconcilers decide, the calls execute.
 //!
-//! Touches: the API server, by its calls, and the clock.
+//! Accesses: the API server, through `calls`, and the clock.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,14 +18,14 @@ use crate::board::Board;
 use crate::events::Events;
 use crate::known::Shared;
 
-/// Calls under way at once.
+/// The maximum number of concurrent calls.
 const TOGETHER: usize = 16;
-/// How long news are gathered before they are looked at: agents of a large cluster answer thousands
-/// of times a second.
+/// How long updates are collected before they are processed: in a large cluster, agents send thousands of reports per
+/// second.
 const GATHER: Duration = Duration::from_millis(250);
-/// Things that are looked at in a row before others of the process have their turn.
+/// Targets processed in a row before other tasks get their turn.
 const IN_A_ROW: usize = 32;
-/// When to look again where nothing is due.
+/// The longest wait if nothing is due.
 const IDLE: Duration = Duration::from_secs(3600);
 
 /// Writes ProxyPlans, ProxyPlanSlices and the status of the ProxyConfig.
@@ -36,7 +36,7 @@ pub struct Publisher {
     inbox: Arc<Inbox>,
     start: Instant,
     wall: fn() -> SystemTime,
-    /// Whether this controller leads; `None` where it is the only one.
+    /// Whether this controller leads; `None` if it is the only one.
     leading: Option<watch::Receiver<bool>>,
 }
 
@@ -47,12 +47,13 @@ impl std::fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// Publishes what is known and what agents said; told of changes by the notes.
+    /// Creates the publisher of the plans in `shared` and of the agent reports in `board`. The engine sends changes
+    /// through the returned [`Notes`].
     pub fn new(client: Client, shared: Shared, board: Arc<Board>) -> (Self, Notes) {
         Self::with_clock(client, shared, board, SystemTime::now)
     }
 
-    /// The same with another clock on the wall.
+    /// Like [`Self::new`], with another wall clock.
     pub fn with_clock(
         client: Client,
         shared: Shared,
@@ -72,7 +73,7 @@ impl Publisher {
         (publisher, Notes::new(inbox, wall))
     }
 
-    /// Writes what only one controller may write while this says so; statuses always.
+    /// Writes plans, slices and the ProxyConfig only while `leading` is true. Statuses are always written.
     #[must_use]
     pub fn while_leading(mut self, leading: watch::Receiver<bool>) -> Self {
         let leads = *leading.borrow();
@@ -81,15 +82,15 @@ impl Publisher {
         self
     }
 
-    /// Tells what changes as events.
+    /// Records changes as events.
     #[must_use]
     pub fn telling(mut self, events: Events) -> Self {
         self.reconcilers.record_events(events);
         self
     }
 
-    /// Publishes until `end` is done. Calls under way are then left to themselves: whoever publishes
-    /// next reads what came of them.
+    /// Publishes until `end` completes. Calls in progress are then abandoned; the next publisher reads their outcome
+    /// from the API server.
     pub async fn run(self, end: impl Future<Output = ()>) {
         tokio::select! {
             () = self.publish() => {}
@@ -154,19 +155,19 @@ impl Publisher {
     }
 }
 
-/// Whether this controller leads, once that changes.
+/// Waits for a change of leadership, and returns whether this controller leads.
 async fn led(leading: &mut Option<watch::Receiver<bool>>) -> bool {
     let Some(leading) = leading else {
         return std::future::pending().await;
     };
     match leading.changed().await {
         Ok(()) => *leading.borrow_and_update(),
-        // Nobody decides any more; what was decided last stays.
+        // The leader election has ended; the last state stays.
         Err(_) => std::future::pending().await,
     }
 }
 
-/// Not before a time.
+/// Delays a future until `time`.
 async fn after<T>(time: Instant, what: impl Future<Output = T>) -> T {
     sleep_until(time).await;
     what.await

@@ -1,22 +1,21 @@
-//! What is to be looked at, when, and what goes first. Pure; the time since the start is an
-//! argument.
+//! A queue of items with a due time and a priority class. Pure; the time since the start is an argument.
 //!
-//! Invariant: nothing waits for ever. What is long overdue has a share of its own, however much goes
-//! before it.
+//! Invariant: no item waits forever. Long overdue items have their own share of turns, regardless of items with a
+//! higher priority.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What goes first among things that are due.
+/// The priority among due items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Somebody waits to see it: new nodes, conditions that change.
+    /// Users wait for it: new nodes, changed conditions.
     Urgent,
     /// The plan of a node changed.
     Plan,
-    /// What nodes share changed.
+    /// Objects that nodes share changed.
     Shared,
-    /// It can wait: figures, heartbeats, comparisons.
+    /// Not urgent: counts, heartbeats, comparisons.
     Background,
 }
 
@@ -33,12 +32,12 @@ impl Class {
     }
 }
 
-/// How long something waits behind others before it is overdue.
+/// How long after its due time an item counts as overdue.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// One in so many turns belongs to what is overdue.
+/// One in this many turns goes to overdue items.
 const SHARE: u32 = 4;
 
-/// Things to look at, each once.
+/// Due items, each at most once.
 #[derive(Debug)]
 pub struct Queue<T> {
     turn: u32,
@@ -57,7 +56,8 @@ impl<T: Ord> Default for Queue<T> {
 }
 
 impl<T: Ord + Clone> Queue<T> {
-    /// Looks at it when it is due. What is in the queue already moves forward, never back.
+    /// Adds an item. An item that is already queued only moves forward: it keeps its earlier due time and its higher
+    /// class.
     pub fn push(&mut self, thing: T, class: Class, due: Duration) {
         let (mut class, mut due) = (class, due);
         if let Some((old_class, old_due)) = self.known.get(&thing).copied() {
@@ -69,7 +69,7 @@ impl<T: Ord + Clone> Queue<T> {
         self.known.insert(thing, (class, due));
     }
 
-    /// Takes what is due and goes first.
+    /// Takes the first due item.
     pub fn take(&mut self, now: Duration) -> Option<(T, Class)> {
         self.turn = self.turn.wrapping_add(1);
         let firsts = self.due.iter().map(BTreeSet::first).enumerate();
@@ -86,18 +86,18 @@ impl<T: Ord + Clone> Queue<T> {
         Some((thing, class))
     }
 
-    /// When something is due next.
+    /// When the next item is due.
     pub fn next_due(&self) -> Option<Duration> {
         let firsts = self.due.iter().filter_map(BTreeSet::first);
         firsts.map(|(due, _)| *due).min()
     }
 
-    /// How many things are in it.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether there is nothing to look at.
+    /// Whether the queue has no items.
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What nodes share, in pieces. Pure.
+//! ProxyPlanSlices: the content that nodes share, in parts. Pure.
 //!
 //! Services fall into 256 buckets by their key, so that a change touches few objects; within a
 //! bucket, a scope has as many parts as it needs at about 100 kB each. Invariant: the names of all
@@ -17,7 +17,7 @@ use super::figures::count;
 use super::ports::{endpoint, slice_head};
 use crate::known::Known;
 
-/// How many bytes of heads and lists go into one part.
+/// The maximum size in bytes of heads and lists in one part.
 const PART_BYTES: usize = 90 * 1024;
 /// Endpoints of a list that stay together: about a quarter of a part.
 const TOGETHER: usize = 1000;
@@ -64,7 +64,7 @@ pub fn bucket_slices<'a>(
             let scope = match &key.scope {
                 Scope::Cluster => cluster(),
                 Scope::Zone(name) => zone(name),
-                // Its ProxyPlan has it.
+                // The ProxyPlan of the node contains it.
                 Scope::Node(_) | Scope::Local(_) => continue,
             };
             let parts = scopes.entry(scope).or_default();
@@ -169,11 +169,11 @@ pub fn name(scope: &crds::SliceScope, bucket: Option<u8>, part: u32) -> String {
     }
 }
 
-/// The longest name that leaves room for what stands around it.
+/// The longest object name that leaves room for the rest of the slice name, in bytes.
 const LONGEST: usize = 220;
 
-/// A name of an object as it is; any other text by its hash, behind a sign that names cannot have
-/// at their beginning.
+/// An object name is used unchanged. Any other text is replaced by its hash, with a prefix that object names cannot
+/// have.
 fn as_name(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

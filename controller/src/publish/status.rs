@@ -1,7 +1,6 @@
-//! The status of a ProxyPlan: what an agent said, judged. Pure; the time is an argument.
+//! The status of a ProxyPlan, derived from the reports of an agent. Pure; the time is an argument.
 //!
-//! Invariant: `lastTransitionTime` moves when the status of its condition changes, and at no other
-//! time.
+//! Invariant: `lastTransitionTime` changes only when the status of its condition changes.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,19 +14,19 @@ use super::previous::{Previous, Since};
 use crate::board::{Acked, Delivery, Drift, REMEMBERED};
 use crate::from_kube;
 
-/// Whether something is so.
+/// The status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// The condition is met.
     True,
-    /// It is not.
+    /// The condition is not met.
     False,
-    /// Nobody can tell.
+    /// The controller has no current information.
     Unknown,
 }
 
 impl Verdict {
-    /// As conditions spell it.
+    /// The spelling that conditions use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -45,7 +44,7 @@ impl Verdict {
     }
 }
 
-/// The state of an agent as far as conditions tell it.
+/// The state of an agent that determines its conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     NeverSeen,
@@ -98,29 +97,29 @@ impl State {
     }
 }
 
-/// A condition without its words.
+/// A condition without its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged {
-    /// Whether it is so.
+    /// The status of the condition.
     pub verdict: Verdict,
-    /// Why, as one word.
+    /// The reason, in CamelCase.
     pub reason: &'static str,
 }
 
-/// All conditions of a node, without their words: cheap enough for every answer of every agent.
+/// All conditions of a node, without messages. Cheap enough to compute for each report of each agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// The kernel has what the node was sent last.
+    /// The kernel has the plan that the node was sent last.
     pub applied: Judged,
-    /// The agent is connected and nothing fails.
+    /// The agent is connected and no operation fails.
     pub healthy: Judged,
-    /// Somebody else changed what is ours.
+    /// Another program changed kernel objects of this proxy.
     pub drifted: Judged,
     /// The kernel has the settings that the node needs.
     pub settings: Judged,
 }
 
-/// Judges what is known of an agent.
+/// Computes the conditions of a node. `None` means that no agent of the node has connected to this controller.
 pub fn judge(delivery: Option<&Delivery>) -> Judgement {
     let state = State::of(delivery);
     let (verdict, reason) = (state.verdict(), state.reason());
@@ -158,14 +157,14 @@ fn closed_ports(delivery: Option<&Delivery>) -> &[String] {
     delivery.map_or(&[], |delivery| &delivery.closed_ports)
 }
 
-/// When the plan was made that is in force as a whole; `None` when none is, or nobody knows.
+/// When the applied plan was created; `None` if no plan is applied completely, or if that is unknown.
 pub(super) fn in_force_since(delivery: Option<&Delivery>) -> Option<SystemTime> {
     let (answered, acked) = delivery?.acked.as_ref()?;
     let whole = State::of(delivery) == State::Applied;
     whole.then(|| answered.checked_sub(acked.lag)).flatten()
 }
 
-/// The conditions, in the order of what is judged and said about each.
+/// The conditions; `told` has their order.
 fn conditions(told: [(Judged, &str); 4], previous: &Previous, now: SystemTime) -> Vec<Condition> {
     let kinds = [
         (condition::APPLIED, previous.applied),
@@ -178,7 +177,7 @@ fn conditions(told: [(Judged, &str); 4], previous: &Previous, now: SystemTime) -
         .collect()
 }
 
-/// The status of a node's ProxyPlan.
+/// The status of the ProxyPlan of a node. Conditions whose status is that of `previous` keep their transition time.
 pub fn status(
     delivery: Option<&Delivery>,
     now: SystemTime,
@@ -228,18 +227,18 @@ pub fn status(
     }
 }
 
-/// The version of a node's agent, as its status has it.
+/// The agent version, shortened to what the status allows.
 pub(super) fn agent_version(delivery: &Delivery) -> String {
     shortened(&delivery.agent_version, 64)
 }
 
-/// The pod of a node's agent, as its status has it.
+/// The name of the agent's pod, shortened to what the status allows.
 pub(super) fn agent_pod(delivery: &Delivery) -> Option<String> {
     let pod = delivery.agent_pod.as_deref()?;
     Some(shortened(pod, portolan_crds::limit::NAME))
 }
 
-/// A condition that keeps its time while it stays what it is.
+/// A condition. It keeps its transition time while its status is unchanged.
 pub(crate) fn condition(
     kind: &str,
     judged: Judged,
@@ -260,7 +259,7 @@ pub(crate) fn condition(
     }
 }
 
-/// What fails, in the kernel first.
+/// The failures, those in the kernel first.
 fn failures(acked: Option<&Acked>, closed: &[String]) -> Vec<String> {
     let kernel = acked.map_or(&[][..], |acked| &acked.failures);
     let all = kernel.iter().chain(closed).take(REMEMBERED);
@@ -352,14 +351,14 @@ fn sum(drift: &[Drift], of: fn(&Drift) -> u64) -> u64 {
     drift.iter().map(of).fold(0, u64::saturating_add)
 }
 
-/// `weight 2, route 1`: of what there is any.
+/// `weight 2, route 1`: the kinds with a count above zero.
 fn by_kind(drift: &[Drift], of: fn(&Drift) -> u64) -> String {
     let counted = drift.iter().filter(|drift| of(drift) > 0);
     let words: Vec<_> = counted.map(|d| format!("{} {}", d.kind, of(d))).collect();
     words.join(", ")
 }
 
-/// A length of time as people read it: whole milliseconds below a second, else two decimals.
+/// A duration for display: whole milliseconds below 1 s, two decimals below 1 min, then minutes and seconds.
 fn lag(lag: Duration) -> String {
     if lag < Duration::from_secs(1) {
         return format!("{}ms", lag.as_millis());
@@ -371,7 +370,7 @@ fn lag(lag: Duration) -> String {
     format!("{}m{}s", seconds / 60, seconds % 60)
 }
 
-/// A time as the API spells it: whole seconds.
+/// A time as the API represents it: whole seconds.
 pub(super) fn moment(time: SystemTime) -> Time {
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
     let seconds = since_epoch.map_or(0, |since| since.as_secs());

@@ -1,4 +1,4 @@
-//! Calls to the API server as values, and what came of them. Pure.
+//! Calls to the API server as values, and their outcomes. Pure.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,25 +28,25 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Something to look at: it leads to some calls, or to none.
+/// A target to reconcile. It leads to any number of calls, or to none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    /// What is in the store already.
+    /// The stored objects of a kind.
     Listing(Kind),
-    /// The ProxyConfig: that it is there, what it says, its status.
+    /// The ProxyConfig: its existence, its content, and its status.
     Config,
-    /// A node's plan, and the slices of its own.
+    /// The plan of a node, and its own slices.
     Plan(Arc<str>),
     /// The status of a node's plan.
     Status(Arc<str>),
     /// The slices of a bucket that nodes share.
     Bucket(u8),
-    /// All plans, because figures of the cluster changed.
+    /// All plans, because counts of the cluster changed.
     Sweep,
 }
 
 impl Target {
-    /// The kind of object that it is mostly about.
+    /// The main kind of object of the target.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Listing(kind) => *kind,
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// Whether each of several controllers sees to it: each has the streams of some agents.
+    /// Whether each controller reconciles it, not only the leader: each controller has the streams of some agents.
     pub(super) fn is_for_all(&self) -> bool {
         matches!(self, Self::Listing(_) | Self::Status(_))
     }
@@ -65,13 +65,13 @@ impl Target {
 /// A call to the API server.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// What it is made for.
+    /// The target for which it is made.
     pub(super) target: Target,
     /// The kind of the object.
     pub(super) kind: Kind,
     /// The name of the object; empty for a listing.
     pub(super) name: String,
-    /// What is done.
+    /// The operation.
     pub(super) act: Act,
 }
 
@@ -90,39 +90,39 @@ impl fmt::Display for Call {
     }
 }
 
-/// What a call does.
+/// The operation of a call.
 #[derive(Debug)]
 pub(super) enum Act {
     List,
     Read,
-    /// The ProxyConfig with an empty spec; that it is there already is fine.
+    /// Create the ProxyConfig with an empty spec. It succeeds if the object exists already.
     Create,
     ApplyPlan(Box<crds::ProxyPlanSpec>),
     ApplyStatus(Box<crds::ProxyPlanStatus>),
     ApplySlice(Box<crds::ProxyPlanSliceSpec>),
     ApplyConfigStatus(Box<crds::ProxyConfigStatus>),
-    /// That it is gone already is fine.
+    /// Delete the object. It succeeds if the object does not exist.
     Delete,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It is done.
+    /// The call succeeded.
     Done,
-    /// The ProxyConfig; `None` when there is none.
+    /// The ProxyConfig; `None` if it does not exist.
     Config(Option<Box<crds::ProxyConfig>>),
-    /// When the status of a plan was written last; `None` when never, or there is no plan.
+    /// When the status of a plan was written last; `None` if it was never written, or the plan does not exist.
     Heartbeat(Option<SystemTime>),
     /// All plans.
     Plans(Vec<ListedPlan>),
     /// All slices.
     Slices(Vec<ListedSlice>),
-    /// It is not done.
+    /// The call failed.
     Failed(Failure),
 }
 
-/// A plan in the store.
+/// A stored plan.
 #[derive(Debug)]
 pub(super) struct ListedPlan {
     pub(super) node: Arc<str>,
@@ -131,10 +131,10 @@ pub(super) struct ListedPlan {
     pub(super) heartbeat: Option<SystemTime>,
 }
 
-/// A slice in the store.
+/// A stored slice.
 #[derive(Debug)]
 pub(super) struct ListedSlice {
-    /// Whose it is, by its own words.
+    /// The target that it belongs to, according to its spec.
     pub(super) owner: Target,
     pub(super) name: String,
     pub(super) content: ContentHash,
@@ -144,31 +144,31 @@ pub(super) struct ListedSlice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) class: FailureClass,
-    /// What the API server said.
+    /// The error text.
     pub(super) text: String,
 }
 
-/// What a failure says about other calls.
+/// What a failure implies for other calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FailureClass {
-    /// No call will succeed now.
+    /// The API server is unreachable, so no call will succeed.
     Unreachable,
-    /// The server has trouble, with this object or with all.
+    /// A server error, for this object or for all.
     Trouble,
-    /// The server does not know the kind.
+    /// The server does not know the kind: the CRD is missing.
     NoSuchKind,
-    /// We may not do this to any object of the kind.
+    /// RBAC forbids the operation on all objects of the kind.
     Forbidden,
-    /// The object is not there.
+    /// The object does not exist.
     NoSuchObject,
-    /// The object does not make sense to the server.
+    /// The server rejects the object as invalid.
     Refused,
     /// Anything else, about this object only.
     Other,
 }
 
 impl FailureClass {
-    /// What to check next.
+    /// The next check for the operator.
     pub(super) fn next_step(self) -> &'static str {
         match self {
             Self::Unreachable => {

@@ -1,4 +1,4 @@
-//! Agents that a change replaces: the template that is wanted, and the nodes on which its pods run.
+//! Agents that a rollout replaces: the wanted template, and the nodes on which its pods run.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::mirror::Unavailable;
 pub(super) struct AgentsSource(pub(super) Arc<Watched>);
 
 impl AgentsSource {
-    /// The template; nothing if there is none that can be used.
+    /// The template; `None` if there is no valid one.
     pub(super) fn read(&self) -> Result<Option<Value>, Unavailable> {
         let map = self.0.template()?;
         let data = map.as_ref().and_then(|map| map.data.as_ref());
@@ -23,7 +23,7 @@ impl AgentsSource {
         Ok(template.map(|template| template.value()))
     }
 
-    /// What the change on its way does to agents; nothing if it leaves them as they are.
+    /// The agents that the current rollout replaces; `None` if it does not change agents.
     pub(super) fn replaced(&self, state: &State) -> Result<Option<Replaced>, Unavailable> {
         let template = |number| Template::of(from_kube::agents_of(state, number)?).ok();
         let Some(target) = template(state.target()) else {
@@ -46,12 +46,12 @@ pub(super) struct Replaced {
 }
 
 impl Replaced {
-    /// What it does to the agent of a node, if there is one: taints keep them from some. `reporter` is the pod by
-    /// which the node's status was reported.
+    /// The effect of the rollout on the agent of a node, if the node has one: taints keep agents away from some
+    /// nodes. `reporter` is the pod that reported the status of the node.
     pub(super) fn of(&self, node: &model::Node, state: &State, reporter: Option<&str>) -> Agent {
         let zone = node.zone.as_deref().unwrap_or_default();
         let reach = state.rolling().map(|change| &change.reach);
-        // One that is being replaced has no pod for a moment.
+        // An agent that is being replaced has no pod for a moment.
         let reached = reach.is_some_and(|reach| reach.includes(&node.name, zone));
         if !self.target.selects(node) || !(reached || self.pods.has_any(&node.name)) {
             Agent::Stays

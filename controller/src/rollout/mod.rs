@@ -1,12 +1,11 @@
-//! Brings a change of the settings to nodes in waves.
+//! Rolls out a change of the settings to nodes in waves.
 //!
-//! What is decided is a function of what is stored ([`portolan_rollout::State::advance`]); this is the task that reads
-//! what it needs from watches, and stores the result. Only the controller that leads runs it, and a
-//! write that is about an older object than the present one is refused by the API server, so of two that
-//! think that they lead one decides. All controllers serve nodes by what is stored, which their watch of
-//! the ProxyConfig brings them.
+//! The decision is a function of the stored state ([`portolan_rollout::State::advance`]). This task reads its inputs
+//! from watches and stores the result. Only the leader runs it. The API server rejects a write that is based on an
+//! outdated object, so of two controllers that both consider themselves the leader only one decides. All controllers
+//! serve nodes by the stored state, which they receive from their watch of the ProxyConfig.
 //!
-//! Touches: the API server (the ProxyConfig, the statuses of ProxyPlans), the clock.
+//! Accesses: the API server (the ProxyConfig, the statuses of ProxyPlans), the clock.
 
 mod agents;
 mod news;
@@ -40,43 +39,43 @@ use crate::mirror::Unavailable;
 use agents::{AgentsSource, Replaced};
 use reports::{NodeStatus, Reports};
 
-/// Who we are to the API server: the rest of the status has another owner.
+/// The field manager. Another manager owns the rest of the status.
 const MANAGER: &str = "portolan-rollout";
 /// The longest time between two passes while no change is being rolled out: Nodes come from the planner, which sends
 /// no ticks. A pass without changes costs the API server nothing.
 const IDLE: Duration = Duration::from_secs(5);
-/// The shortest time between two passes, and the longest one during a rollout, which waits for times.
+/// The shortest time between two passes, and the longest one during a rollout, which has timers.
 const BUSY: Duration = Duration::from_secs(2);
-/// How long one pass may take.
+/// The timeout of one pass.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Why nothing could be decided.
+/// Why a pass made no decision.
 #[derive(Debug, Error)]
 enum Trouble {
-    /// The API server refuses, or is not there.
+    /// The API server rejects the request, or is unreachable.
     #[error("{0}; may this controller patch proxyconfigs/status?")]
     Api(#[from] kube::Error),
-    /// What it depends on is not known.
+    /// Objects that the decision depends on cannot be watched.
     #[error("{0}; may this controller list and watch them?")]
     Unavailable(#[from] Unavailable),
-    /// What was read makes no sense.
+    /// An object that was read is invalid.
     #[error("{0}")]
     Field(#[from] FieldError),
-    /// It takes too long.
+    /// The pass timed out.
     #[error("the API server does not answer")]
     Silent,
 }
 
-/// The task.
+/// The rollout task.
 pub struct Rollout {
     configs: Api<ProxyConfig>,
     watched: Arc<Watched>,
     client: Client,
     shared: Shared,
     events: Events,
-    /// Where agents are kept.
+    /// The source of the agents' template and pods, if this controller manages agents.
     agents: Option<AgentsSource>,
-    /// What was said and is still so.
+    /// The problem that was logged last, empty if there is none. It is not logged again while it lasts.
     said: String,
 }
 
@@ -87,8 +86,8 @@ impl std::fmt::Debug for Rollout {
 }
 
 impl Rollout {
-    /// Rolls changes out to the nodes that are known, and records events. Agents are rolled out as well if
-    /// `with_agents`.
+    /// Creates the task. It rolls out changes to the nodes in `shared` and records events. With `with_agents`, agents
+    /// are rolled out as well.
     pub fn new(
         client: Client,
         shared: Shared,
@@ -107,7 +106,7 @@ impl Rollout {
         }
     }
 
-    /// Decides while this controller leads.
+    /// Runs while this controller leads.
     pub async fn run(mut self, leading: Leading) {
         while_leading!(leading, self.keep());
     }
@@ -134,9 +133,9 @@ impl Rollout {
                 self.said.clear();
                 pause
             }
-            // Somebody wrote it meanwhile: the next look knows.
+            // Another writer changed the object; the next pass reads the new version.
             Err(Trouble::Api(kube::Error::Api(status))) if status.code == 409 => BUSY,
-            // Whoever reads it for planning has said what is wrong with it.
+            // The planner's reader of the ProxyConfig reported the problem already.
             Err(Trouble::Field(_)) => IDLE,
             Err(trouble) => {
                 let trouble = trouble.to_string();
@@ -163,8 +162,8 @@ impl Rollout {
             .config_in_force()
             .cloned();
         if held.as_deref() != Some(&served) {
-            // Before everything was read once there seem to be no nodes; and who has not seen the newest
-            // decision would decide by what nodes had before it.
+            // Before the initial lists there seem to be no nodes. A controller without the newest decision would
+            // decide on outdated settings of the nodes.
             return Ok(BUSY);
         }
         let status = config.status.clone().unwrap_or_default();
@@ -177,7 +176,7 @@ impl Rollout {
             None => None,
             Some(source) => match source.read()? {
                 Some(agents) => Some(agents),
-                // Who keeps agents says why it cannot be used; what nodes have stays.
+                // The operator reports why the template cannot be used; nodes keep their agents.
                 None => match &stored {
                     Some(stored) => from_kube::agents_of(stored, stored.target()),
                     None => return Ok(BUSY),
@@ -218,7 +217,7 @@ impl Rollout {
         reports: &mut Reports,
         now: Moment,
     ) -> Result<(State, Option<Tally>), Trouble> {
-        // What nodes report decides nothing then.
+        // Reports of nodes do not matter while the rollout is paused or halted.
         if policy.paused || is_halted(&state) {
             return Ok((state.advance(policy, &[], now), None));
         }
@@ -228,14 +227,14 @@ impl Rollout {
             None => None,
         };
         let nodes = self.nodes(&state, &reports, replaced.as_ref())?;
-        // A wave that has ended is followed by the next one in one go.
+        // Advance twice: the next wave starts in the same pass in which the previous one ends.
         let state = state.advance(policy, &nodes, now);
         let state = state.advance(policy, &nodes, now);
         let tally = state.rolling().map(|progress| Tally::of(progress, &nodes));
         Ok((state, tally))
     }
 
-    /// All nodes, and what the change means to each.
+    /// All nodes, with their reports and the effect of the change on each.
     fn nodes(
         &self,
         state: &State,
@@ -267,7 +266,7 @@ impl Rollout {
             "kind": "ProxyConfig",
             "metadata": {
                 "name": config.name_any(),
-                // What was decided is about this version and no other one.
+                // The decision is valid for this version only.
                 "resourceVersion": config.resource_version(),
             },
             "status": {"rollout": status},
@@ -285,12 +284,12 @@ impl Rollout {
     }
 }
 
-/// Whether somebody has to look.
+/// Whether the rollout has stopped and waits for an operator.
 fn is_halted(state: &State) -> bool {
     state.rolling().is_some_and(|progress| progress.halted)
 }
 
-/// Says what changed.
+/// Logs the transition.
 fn tell(before: &RolloutStatus, after: &RolloutStatus) {
     let wave = after.wave.as_deref().unwrap_or_default();
     if (before.phase, before.wave.as_deref()) == (after.phase, after.wave.as_deref())

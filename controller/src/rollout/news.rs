@@ -1,10 +1,10 @@
-//! What of a rollout is worth an event. Pure.
+//! Events about transitions of a rollout. Pure.
 
 use portolan_crds::{RolloutPhase, RolloutStatus};
 
 use crate::events::{About, Event, Severity};
 
-/// What is to be told when one state follows another.
+/// The event for the transition between two states, if any.
 pub(super) fn news(before: &RolloutStatus, after: &RolloutStatus) -> Option<Event> {
     let (current, target) = (&after.current_revision, &after.target_revision);
     let why = after.reason.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a node reported, by the status of its ProxyPlan. Pure; the time is an argument.
+//! The report of a node, from the status of its ProxyPlan. Pure; the time is an argument.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,10 +8,10 @@ use portolan_rollout::{Health, Report};
 
 use crate::from_kube::revision_number;
 
-/// A status that was not written for so long says nothing: it is written every 5 minutes.
+/// The age from which a status is ignored. A status is written every 5 minutes.
 const STALE: Duration = Duration::from_secs(900);
 
-/// What the status of a ProxyPlan says.
+/// Converts the status of a ProxyPlan to a report.
 pub fn report(status: &crds::ProxyPlanStatus, now: SystemTime) -> Report {
     let named = |kind: &str| {
         let mut conditions = status.conditions.iter();
@@ -25,8 +25,8 @@ pub fn report(status: &crds::ProxyPlanStatus, now: SystemTime) -> Report {
     let health = if written.is_none() {
         Health::Away
     } else if stale {
-        // Who is away has a status that says so. One that nobody wrote says that nobody could: the API
-        // server or all controllers were away, and the node is as it was.
+        // The status of an absent agent says that it is absent. An outdated status means that no controller could
+        // write it: the API server or all controllers were unavailable, and the node is unchanged.
         Health::Silent
     } else if is(condition::APPLIED, "False") {
         Health::Failing(words(condition::APPLIED).into())
@@ -50,7 +50,7 @@ pub fn report(status: &crds::ProxyPlanStatus, now: SystemTime) -> Report {
     }
 }
 
-/// A length of time as statuses have it: `41ms`, `1.05s` or `2m3s`.
+/// Parses a duration of a status: `41ms`, `1.05s` or `2m3s`.
 fn milliseconds(text: &str) -> Option<u64> {
     if let Some(number) = text.strip_suffix("ms") {
         return number.parse().ok();
@@ -73,7 +73,8 @@ fn milliseconds(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// The API server or all controllers were away: nobody could write, and no node is lost for that.
+    /// If the API server or all controllers were unavailable, no status was written, and the node does not count as
+    /// lost.
     #[test]
     fn a_status_that_nobody_wrote_for_long_says_that_nothing_was_heard() {
         let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);

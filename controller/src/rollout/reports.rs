@@ -33,7 +33,7 @@ pub(super) struct Reports {
     tasks: JoinSet<()>,
 }
 
-/// What is kept of a ProxyPlan.
+/// The fields of a ProxyPlan that are kept.
 struct Stored {
     node: Arc<str>,
     status: ProxyPlanStatus,
@@ -48,7 +48,7 @@ impl Reports {
         }
     }
 
-    /// The statuses of all nodes at a time.
+    /// The reports of all nodes at time `now`.
     pub(super) async fn read(
         &mut self,
         now: SystemTime,

@@ -1,5 +1,4 @@
-//! How far settings are, as it is stored. Pure; what is written here is read by
-//! `from_kube::rollout_state`, and nothing is lost on the way.
+//! The stored form of the rollout state. Pure. `from_kube::rollout_state` reads it back without loss.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use portolan_rollout::{Moment, Phase, Policy, Progress, Scope, Stage, State, Tal
 
 use crate::from_kube::revision_name;
 
-/// The status of a state. Without new figures those of before stay.
+/// The status of a state. Without a new tally the previous counts stay.
 pub fn rollout_status(
     state: &State,
     policy: Option<&Policy>,
@@ -91,7 +90,7 @@ fn names(names: &BTreeSet<Arc<str>>) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// A sentence, if there is one.
+/// The text, shortened to the limit of the API; `None` if it is empty.
 fn some(text: &str) -> Option<String> {
     let text: String = text.chars().take(limit::SENTENCE).collect();
     (!text.is_empty()).then_some(text)

@@ -1,4 +1,4 @@
-//! Lists and watches one kind, for ever.
+//! Lists and watches one kind until the receiver is dropped.
 //!
 //! A list is always a consistent read, never from the cache of an API server, so the model does not go back in time.
 //! A single client can afford a new list after every failure; that also survives a store that was restored from a
@@ -36,7 +36,7 @@ const LASTS: u32 = 290;
 /// Pauses after failures: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often a kind that the server does not know is asked for again.
+/// How often a kind that the server does not serve is requested again.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
 
 type Events = BoxStream<'static, Result<WatchEvent<Text>, kube::Error>>;
@@ -93,7 +93,7 @@ struct Follower {
     /// Whether existing objects are requested as a stream. If that fails, the next list is read in pages, and the one
     /// after it is requested as a stream again: the server may have been replaced.
     streams: bool,
-    /// Whether the log says that they are not.
+    /// Whether the log has reported that lists are read in pages.
     said_pages: bool,
     /// Whether the server has served the kind once.
     known: bool,
@@ -115,7 +115,7 @@ impl Follower {
         loop {
             let start = Instant::now();
             let Err(end) = self.follow(version.take()).await;
-            // A list that works and a watch that fails at once is no recovery.
+            // A list that succeeds before a watch that fails at once is not a recovery.
             if start.elapsed() > LONGEST_PAUSE {
                 self.pause = FIRST_PAUSE;
             }
@@ -147,7 +147,7 @@ impl Follower {
         }
     }
 
-    /// Lists if there is no version to go on from, then watches.
+    /// Lists if there is no version to resume from, then watches.
     async fn follow(&mut self, version: Option<String>) -> Result<std::convert::Infallible, End> {
         let (events, version) = match version {
             Some(version) => (self.open(&version, false).await?, version),
@@ -160,9 +160,9 @@ impl Follower {
         self.watch(events, version).await
     }
 
-    /// Everything as a stream, which then goes on with the changes.
+    /// Reads all objects as a stream, which then continues with changes.
     async fn stream_all(&mut self) -> Result<(Events, String), End> {
-        // Without a version the server answers with what is true now, not with what it remembers.
+        // Without a resourceVersion the server sends the current state instead of the state of its cache.
         let mut events = match self.open("", true).await {
             Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
             Err(problem) if problem.refuses_streams() => return Err(End::NoStreams),
@@ -173,7 +173,7 @@ impl Follower {
             let event = match timeout(ANSWER, events.next()).await {
                 Ok(event) => event,
                 Err(_) => {
-                    // Servers that do not know the parameter never tell where the list ends.
+                    // Servers that do not know `sendInitialEvents` never mark the end of the list.
                     return Err(End::NoStreams);
                 }
             };
@@ -193,10 +193,10 @@ impl Follower {
                         return Ok((events, version));
                     }
                 }
-                // It should not come before the end of the list, and servers were seen to send it.
+                // Servers should not send this before the end of the list, but some do.
                 Some(WatchEvent::Deleted(text)) => all.remove(self.kind, &text),
                 Some(WatchEvent::Error(status)) => {
-                    // Some refuse within the stream they have opened.
+                    // Some servers refuse the request within the stream that they opened.
                     let problem = Problem::Api(kube::Error::Api(status));
                     let refused = problem.refuses_streams();
                     return Err(if refused {
@@ -213,7 +213,7 @@ impl Follower {
         }
     }
 
-    /// Everything page by page.
+    /// Reads all objects page by page.
     async fn list_all(&mut self) -> Result<String, End> {
         let mut all = All::default();
         let mut next = None;
@@ -240,7 +240,7 @@ impl Follower {
         }
     }
 
-    /// Opens a watch.
+    /// Opens a watch from this version. `existing` requests the existing objects, too.
     async fn open(&self, version: &str, existing: bool) -> Result<Events, Problem> {
         let params = WatchParams {
             timeout: Some(LASTS),
@@ -255,7 +255,7 @@ impl Follower {
         Ok(events.map_err(|_| Problem::Silent(ANSWER))??.boxed())
     }
 
-    /// Hands on what changes.
+    /// Sends changes until the watch ends.
     async fn watch(
         &mut self,
         mut events: Events,
@@ -274,7 +274,7 @@ impl Follower {
                     debug!(kind = self.kind.name(), %error, "watch broken");
                     return Err(End::Resume(version));
                 }
-                // To go on from here would fail again, and for ever if it is this event.
+                // Resuming from this version would fail again, and always if this event is the cause.
                 Ok(Some(Err(error))) => return Err(Problem::Api(error).into()),
                 Err(_) => {
                     debug!(kind = self.kind.name(), "watch silent");
@@ -354,11 +354,11 @@ impl Follower {
     }
 
     fn is_unknown(&self, problem: &Problem) -> bool {
-        // Once it was there, 404 is somebody else's answer: a proxy's, or a wrong path's.
+        // After the kind was served once, a 404 has another origin, such as a proxy or a wrong path.
         self.kind.optional() && !self.known && problem.status() == Some(404)
     }
 
-    /// Of a kind that the server does not know there is nothing.
+    /// Sends an empty list for a kind that the server does not serve.
     async fn nothing(&mut self) -> End {
         match self.send_all(All::default(), "").await {
             Ok(()) => End::Unknown,
@@ -385,8 +385,7 @@ impl Follower {
     }
 }
 
-/// An error within a stream. Whatever it is (a version that is too old, most often), a fresh list
-/// puts it right.
+/// An error event within a watch, most often because the version is too old. A new list recovers from any of them.
 fn failed(status: Box<kube::core::Status>) -> End {
     End::Relist(Problem::Api(kube::Error::Api(status)))
 }

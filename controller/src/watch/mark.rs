@@ -1,4 +1,4 @@
-//! How far a kind was read: so that two controllers can tell who of them knows more.
+//! How far a kind was read. Two controllers compare their marks to find which of them is ahead.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use xxhash_rust::xxh3::Xxh3;
 /// How far a kind was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// The newest version seen: of the whole store as lists and bookmarks tell it, or of an object.
+    /// The newest resource version received: of the whole store (from lists and bookmarks), or of an object.
     pub newest: u64,
     /// The wrapping sum of xxh3-64 over UID, a zero byte and version of each object.
     pub sum: u64,
-    /// How often all of it was listed, each time by a consistent read.
+    /// Number of lists of the kind; each one is a consistent read.
     pub lists: u64,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Ledger {
     of: BTreeMap<ObjectId, u64>,
 }
 
-/// What identifies a state of an object.
+/// Identifies one version of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) id: ObjectId,
@@ -46,7 +46,7 @@ impl Ledger {
         self.mark
     }
 
-    /// These are all there are, as of this version.
+    /// Replaces all objects by those of a list of this version.
     pub(super) fn all(&mut self, objects: impl Iterator<Item = Identity>, version: &str) {
         self.of = objects
             .map(|object| (object.id.clone(), object.hash()))
@@ -54,11 +54,11 @@ impl Ledger {
         let hashes = self.of.values();
         self.mark.sum = hashes.fold(0, |sum: u64, hash| sum.wrapping_add(*hash));
         self.mark.lists += 1;
-        // Also where that is older: a store that was restored begins anew.
+        // Even if this version is older: a restored store starts again from there.
         self.mark.newest = number(version);
     }
 
-    /// An object is there.
+    /// Adds or updates an object.
     pub(super) fn present(&mut self, object: &Identity) {
         let hash = object.hash();
         let before = self.of.insert(object.id.clone(), hash).unwrap_or_default();
@@ -66,21 +66,21 @@ impl Ledger {
         self.passed(&object.version);
     }
 
-    /// An object is gone, as of this version.
+    /// Removes an object that was deleted at this version.
     pub(super) fn gone(&mut self, object: &Identity) {
         let before = self.of.remove(&object.id).unwrap_or_default();
         self.mark.sum = self.mark.sum.wrapping_sub(before);
         self.passed(&object.version);
     }
 
-    /// Nothing happened up to this version.
+    /// Advances to this version if it is newer.
     pub(super) fn passed(&mut self, version: &str) {
         self.mark.newest = self.mark.newest.max(number(version));
     }
 }
 
-/// Versions are numbers that grow, and may be compared (Kubernetes 1.35, KEP-5504); a server whose
-/// versions are none is never behind, as before.
+/// Resource versions are increasing numbers and may be compared (Kubernetes 1.35, KEP-5504). One that is not a number
+/// counts as 0, so with such a server no controller counts as behind.
 fn number(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }

@@ -29,8 +29,8 @@ use tokio::task::JoinSet;
 /// Responses on their way to the engine. A full queue delays the watches; the API server keeps what it has not sent.
 const QUEUE: usize = 1024;
 
-/// What one response of the API server says, and how far its kind was read. It is applied as a whole: an agent that
-/// had a plan without how far its objects were read would go back to an older plan at a controller that lags behind.
+/// The content of one response of the API server, and how far its kind was read. Both are applied together: an agent
+/// that had a plan without its marks would accept an older plan from a controller that lags behind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The kind that is watched.
@@ -79,7 +79,7 @@ impl Relist {
         Self(Kind::ALL.map(|kind| (kind, Arc::default())).into())
     }
 
-    /// Lists all of a kind by a consistent read, as soon as may be.
+    /// Requests a list of a kind by a consistent read. The watch of the kind performs it as soon as it can.
     pub fn ask(&self, kind: Kind) {
         if let Some(asked) = self.0.get(&kind) {
             asked.notify_one();
@@ -87,7 +87,7 @@ impl Relist {
     }
 }
 
-/// Watches that run; they end when this is dropped.
+/// The running watches; they end when this is dropped.
 #[derive(Debug)]
 pub struct Watches {
     tasks: JoinSet<()>,
@@ -95,18 +95,18 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Asks them to list again.
+    /// Requests new lists from these watches.
     pub fn relist(&self) -> Relist {
         self.relist.clone()
     }
 
-    /// Waits until one of them has ended. None does while the receiver exists.
+    /// Waits until one of the watches has ended. None ends while the receiver exists.
     pub async fn ended(&mut self) {
         drop(self.tasks.join_next().await);
     }
 }
 
-/// Starts one watch of each kind. Their answers come out of the receiver.
+/// Starts one watch of each kind. The receiver returns their responses.
 pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Answer>) {
     let (answers, receiver) = mpsc::channel(QUEUE);
     let mut tasks = JoinSet::new();

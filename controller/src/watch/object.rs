@@ -21,7 +21,7 @@ use crate::from_kube::{self, FieldError};
 #[serde(transparent)]
 pub(super) struct Text(Box<RawValue>);
 
-/// What can be read of any object.
+/// The fields that can be read of every object.
 #[derive(Debug, Deserialize)]
 struct Named {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What keeps a watch from working, in words that lead on.
+//! Errors of lists and watches, with the next thing to check.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::Collection as _;
 /// Why a list or a watch failed.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The server, or the way to it.
+    /// The server or the connection to it failed.
     Api(kube::Error),
-    /// Nothing came for this long.
+    /// Nothing was received for this long.
     Silent(Duration),
-    /// The stream ended before all objects were there.
+    /// The stream ended before all objects were received.
     CutShort,
-    /// A list or bookmark without the version that a watch needs.
+    /// A list without the resource version that a watch needs.
     NoVersion,
 }
 
@@ -35,7 +35,7 @@ impl Problem {
         }
     }
 
-    /// For people: what happened, and what to check.
+    /// The message for logs: what happened, and the next check.
     pub(super) fn words(&self, kind: Kind) -> String {
         let resource = kind.resource();
         match self {
@@ -64,16 +64,16 @@ impl Problem {
         }
     }
 
-    /// Whether a server says so that does not stream existing objects: 422 when it is not allowed to,
-    /// 500 when its store is too old (etcd before 3.5). Reading pages instead is never wrong, so every
-    /// refusal counts that would not meet a list as well.
+    /// Whether the server does not stream existing objects: it answers 422 if streaming is disabled, and 500 if its
+    /// store is too old (etcd before 3.5). Reading pages instead is never wrong, so every status counts that a list
+    /// would not get as well.
     pub(super) fn refuses_streams(&self) -> bool {
         self.status()
             .is_some_and(|code| !matches!(code, 401 | 403 | 404 | 410 | 429 | 503))
     }
 }
 
-/// An error with everything below it that says something new.
+/// An error with those of its sources that add information.
 fn chain(error: &kube::Error) -> String {
     let mut text = match error {
         kube::Error::Api(status) => return format!("{} ({})", status.message, status.code),

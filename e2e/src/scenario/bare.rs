@@ -245,12 +245,12 @@ fn until_applied(lab: &Lab<'_>, node: Node, before: usize) -> Result<()> {
 
 /// Checks that the log after the mark has one failure with these words, and no other.
 fn fails_once(lab: &Lab<'_>, node: Node, mark: usize, words: &str) -> Result<()> {
-    lab.wait_logged(node, mark, &["the plan is not fully applied"], SOON)?;
+    lab.wait_logged(node, mark, &["the plan is not fully in force"], SOON)?;
     let said = lab.log_since(node, mark)?;
     let causes = said
         .lines()
         .filter_map(|line| line.split_once("ERROR "))
-        .filter(|(_, cause)| !cause.contains("the plan is not fully applied"));
+        .filter(|(_, cause)| !cause.contains("the plan is not fully in force"));
     for (_, cause) in causes {
         ensure!(cause.contains(words), "{cause}");
     }

@@ -97,7 +97,7 @@ fn agent_restarts(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     std::fs::write(lab.plan(), old)?;
     let mark = lab.log_end(NODE)?;
     lab.cluster.start_agent(NODE)?;
-    lab.until_logged(mark, "applied the saved plan")?;
+    lab.until_logged(mark, "the saved plan is in force")?;
     checks.check(
         "kernel state that is not in the plan on disk is kept (S-183)",
         lab.served(&[FIRST, SECOND, THIRD]),

@@ -41,7 +41,7 @@ fn not_in_force(applied: &Applied, trace: Option<TraceContext>) {
     let trace_id = trace.map(display);
     error!(
         failed,
-        operations, milliseconds, trace_id, "the plan is not fully applied; retrying"
+        operations, milliseconds, trace_id, "the plan is not fully in force; retrying"
     );
 }
 
@@ -49,7 +49,7 @@ fn in_force(applied: &Applied, why: Why, source: Source, trace: Option<TraceCont
     let operations = applied.operations;
     let milliseconds = applied.took.as_millis();
     if source != Source::Controller && why == Why::Changed {
-        info!(plan = %applied.hash, operations, milliseconds, "applied the saved plan");
+        info!(plan = %applied.hash, operations, milliseconds, "the saved plan is in force");
     } else if let Why::Changed | Why::Failed = why {
         let services = applied.services;
         let trace_id = trace.map(display);

@@ -23,26 +23,26 @@ use crate::publish::write::{Act, Kind, Target};
 const PERIOD: Duration = Duration::from_secs(30);
 /// The same until the planner knows its newest settings.
 const SOON: Duration = Duration::from_secs(5);
-/// The name of the only one.
+/// The name of the only ProxyConfig.
 const NAME: &str = "default";
 
-/// What is known of the ProxyConfig.
+/// The state of the ProxyConfig, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Config {
     /// A call about it is in progress.
     busy: bool,
     read: bool,
-    /// Since when the generation of the settings in force is not known.
+    /// Since when the generation of the settings in force has been unknown.
     stale_since: Option<Duration>,
     status_written: Option<Duration>,
     judged: Option<ConfigJudged>,
-    /// The number of the settings of nodes that no change has reached.
+    /// The revision of the settings of nodes that the rollout has not reached.
     number: Option<u64>,
     revision: SettingsRevision,
 }
 
 impl Config {
-    /// Whether it is known what it says.
+    /// Whether the ProxyConfig was read.
     pub(super) fn is_read(&self) -> bool {
         self.read
     }
@@ -69,7 +69,7 @@ impl Config {
         self.busy = false;
     }
 
-    /// Settings were planned. They reach the planner and this reconciler in different ways.
+    /// Records that settings were planned. They reach the planner and this reconciler in different ways.
     pub(super) fn settings_planned(&mut self, context: &mut Context, now: Now) {
         let settings = context.shared.read().planner.model().settings();
         let known = self.revision.known.as_ref();
@@ -87,7 +87,7 @@ impl Config {
         }
     }
 
-    /// Takes the ProxyConfig as it is in the store.
+    /// Processes the stored ProxyConfig.
     pub(super) fn answered(
         &mut self,
         config: Option<&crds::ProxyConfig>,
@@ -138,12 +138,12 @@ impl Config {
             Ok(read) => {
                 let in_force = context.shared.read().planner.model().settings();
                 if read.current.settings != in_force {
-                    // It was changed a moment ago.
+                    // The ProxyConfig has just changed, and the planner still has other settings; read it again soon.
                     return context.look_after(Target::Config, Class::Plan, SOON, now);
                 }
                 self.stale_since = None;
                 let known = self.revision.known.as_ref();
-                // Another generation of the same settings is nothing new for a node.
+                // Another generation of the same settings does not change a node.
                 if known.is_none_or(|(_, known)| *known != in_force) {
                     self.revision.known = Some((generation, in_force));
                     plans.look_at_all(Class::Plan, context, now);
@@ -160,7 +160,7 @@ impl Config {
 
     fn write_status(&mut self, config: &crds::ProxyConfig, context: &mut Context, now: Now) {
         let mut old = config.status.clone().unwrap_or_default();
-        // Those have other owners.
+        // Other field managers own these fields.
         old.rollout = None;
         old.guard = None;
         let kinds = [condition::ACCEPTED, condition::PODS_IN_RANGES];
@@ -180,7 +180,7 @@ impl Config {
         let written = self.status_written;
         let early = written.is_some_and(|written| now.elapsed < written + PERIOD);
         if early && verdict(&status) == verdict(&old) {
-            // It is looked at again anyway.
+            // The ProxyConfig is reconciled again anyway.
             return;
         }
         for event in news::of_config(&old, &status) {

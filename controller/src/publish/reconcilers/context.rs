@@ -1,5 +1,5 @@
-//! What the four reconcilers share: the queue of targets, calls that wait for the write budget, and what is known of the
-//! cluster. No I/O; time is an argument.
+//! The shared context of the four reconcilers: the queue of targets, calls that wait for the write budget, and the
+//! state of the cluster. No I/O; time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::publish::write::{Act, Call, Kind, Target};
 
 /// Writes per second unless the ProxyConfig sets them.
 pub(super) const WRITES_PER_SECOND: u32 = 50;
-/// When a target that cannot be decided now is looked at again.
+/// The delay before a target that cannot be decided now is reconciled again.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 
-/// The present.
+/// The current time.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::publish) struct Now {
-    /// Since the start; budgets use it.
+    /// The time since the start, for budgets.
     pub(in crate::publish) elapsed: Duration,
     /// Wall-clock time, for timestamps.
     pub(in crate::publish) wall: SystemTime,
@@ -70,12 +70,12 @@ impl Context {
         self.pace.set(self.per_second);
     }
 
-    /// Looks at a target as soon as it is its turn.
+    /// Queues a target without a delay.
     pub(super) fn look(&mut self, target: Target, class: Class, now: Now) {
         self.queue.push(target, class, now.elapsed);
     }
 
-    /// Looks at a target after a pause.
+    /// Queues a target with a delay.
     pub(super) fn look_after(&mut self, target: Target, class: Class, pause: Duration, now: Now) {
         self.queue.push(target, class, now.elapsed + pause);
     }
@@ -90,13 +90,13 @@ impl Context {
         });
     }
 
-    /// Begins a list of all objects of a kind.
+    /// Starts a list of all objects of a kind.
     pub(super) fn list(&mut self, kind: Kind, now: Now) {
         self.listing_since.insert(kind, now.elapsed);
         self.issue(Target::Listing(kind), kind, "", Act::List);
     }
 
-    /// The last list of a kind is known. Returns whether it is the first one.
+    /// Records that a list of a kind has completed. Returns whether it is the first one.
     pub(super) fn listed(&mut self, kind: Kind) -> bool {
         self.listed.insert(kind)
     }
@@ -111,7 +111,7 @@ impl Context {
         self.listed.contains(&kind)
     }
 
-    /// Forgets which objects are in the store: another controller wrote.
+    /// Discards what is known about stored objects, because another controller wrote since.
     pub(super) fn forget_lists(&mut self) {
         self.listed.clear();
     }

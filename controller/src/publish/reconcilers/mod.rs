@@ -1,9 +1,9 @@
-//! Decides what is written next. Four reconcilers look at targets and decide on calls: `plans`, `statuses`, `slices` and
+//! Decides what is written next. Four reconcilers process targets and issue calls: `plans`, `statuses`, `slices` and
 //! `config`. They share one queue and one write budget (`context`). No I/O; time is an argument.
 //!
-//! Invariants: nothing is written before there is a complete plan and before the objects in the store are known; an
-//! object that is in the store already is not written again; at most one call per object is in progress; only hashes are
-//! kept of what was written.
+//! Invariants: nothing is written before there is a complete plan and before the stored objects are known; an
+//! unchanged object is not written again; at most one call per object is in progress; of written objects only hashes
+//! are kept.
 
 mod config;
 mod context;
@@ -38,9 +38,9 @@ use statuses::Statuses;
 pub(super) enum Step {
     /// Make this call, and report its outcome.
     Call(Box<Call>),
-    /// A target was looked at. Ask again.
+    /// A target was processed without a call. Call `next` again.
     Again,
-    /// Nothing before this time since the start, unless something happens.
+    /// Nothing is due before this time since the start. Without a time, wait for the next input.
     Wait(Option<Duration>),
 }
 
@@ -73,7 +73,8 @@ impl Reconcilers {
         self.context.events = events;
     }
 
-    /// Begins or ends to lead. A new leader lists everything before it writes: another controller wrote meanwhile.
+    /// Starts or stops leading. A new leader lists everything before it writes, because another controller wrote in
+    /// between.
     pub(super) fn lead(&mut self, leads: bool, now: Now) {
         if std::mem::replace(&mut self.context.leads, leads) == leads {
             return;
@@ -104,7 +105,7 @@ impl Reconcilers {
         }
     }
 
-    /// Takes in what was planned.
+    /// Processes new planning results.
     pub(super) fn planned(&mut self, told: Told, now: Now) {
         if !self.started {
             self.started = true;
@@ -129,7 +130,7 @@ impl Reconcilers {
             };
             context.look(Target::Plan(node), class, now);
         }
-        // Whether slices are wanted is not known before.
+        // The ProxyConfig decides whether slices are wanted.
         if self.config.is_read() && self.slices.follow_size(context, now) {
             self.plans.sweep(context, now);
         }
@@ -139,7 +140,7 @@ impl Reconcilers {
         }
     }
 
-    /// Agents of these nodes reported something.
+    /// Agents of these nodes sent a report.
     pub(super) fn reported(&mut self, nodes: BTreeSet<Arc<str>>, now: Now) {
         for node in nodes {
             self.statuses.reported(&node);
@@ -162,7 +163,7 @@ impl Reconcilers {
             return Step::Wait(context.queue.next_due());
         };
         if !context.leads && !target.is_for_all() {
-            // The leader looks at it: a new one lists everything first.
+            // Only the leader writes this target. A new leader lists everything first.
             return Step::Again;
         }
         let paused = context.pauses.until(target.kind());
@@ -195,14 +196,14 @@ impl Reconcilers {
                 }
             }
             Target::Status(node) => statuses.reconcile(&node, plans, context, now),
-            // Whether slices are wanted is not known before.
+            // The ProxyConfig decides whether slices are wanted.
             Target::Bucket(bucket) if config.is_read() => slices.reconcile(bucket, context, now),
             Target::Bucket(_) => {}
             Target::Sweep => plans.sweep(context, now),
         }
     }
 
-    /// Takes the outcome of a call.
+    /// Processes the outcome of a call.
     pub(super) fn done(&mut self, call: &Call, outcome: Outcome, now: Now) {
         let Self {
             context,
@@ -271,7 +272,7 @@ impl Reconcilers {
         self.list_again(Kind::Slice, now);
     }
 
-    /// Compares all objects of a kind with the store from time to time, to repair what others changed.
+    /// Lists all objects of a kind periodically, to repair changes that others made.
     fn list_again(&mut self, kind: Kind, now: Now) {
         let listing = Target::Listing(kind);
         self.context
@@ -295,14 +296,14 @@ impl Reconcilers {
                 let plan = Target::Plan(call.name.as_str().into());
                 self.context.queue.push(plan, Class::Urgent, again);
             }
-            // When a CRD is deleted, all its objects are.
+            // Deleting a CRD deletes all its objects, so list them again.
             FailureClass::NoSuchKind if call.kind != Kind::Config => {
                 let listing = Target::Listing(call.kind);
                 self.context.queue.push(listing, Class::Urgent, again);
             }
             _ => {}
         }
-        // Decided calls of a kind that waits would only fail, too.
+        // Pending calls of a paused kind would fail, too.
         let waiting = std::mem::take(&mut self.context.outbox);
         for other in waiting {
             if now.elapsed < self.context.pauses.until(other.kind) {
@@ -316,7 +317,7 @@ impl Reconcilers {
         self.context.queue.push(target, Class::Plan, again);
     }
 
-    /// Forgets what a call would have led to.
+    /// Discards the pending state of a call that did not succeed.
     fn not_written(&mut self, call: &Call) {
         match &call.act {
             Act::ApplyPlan(_) => self.plans.not_written(&call.name),

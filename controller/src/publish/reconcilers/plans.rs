@@ -32,26 +32,26 @@ const GENERATION: Duration = Duration::from_secs(10);
 pub(super) struct Plans {
     records: BTreeMap<Arc<str>, PlanRecord>,
     figures: Figures,
-    /// Whether the figures are up to date.
+    /// Whether the counts are up to date.
     counted: bool,
     counted_at: Option<Duration>,
-    /// When all plans were looked at last because figures changed.
+    /// When all plans were queued last because counts changed.
     swept: Duration,
 }
 
-/// What is in the store of a node's plan.
+/// The stored plan of a node, as far as it is known.
 #[derive(Debug, Default)]
 struct PlanRecord {
     written: Option<PlanContent>,
-    /// What a call under way leads to.
+    /// The result of the call in progress, if it succeeds.
     pending: Option<PlanContent>,
-    /// A call under way deletes it.
+    /// Whether a call in progress deletes it.
     leaving: bool,
     written_at: Option<Duration>,
 }
 
 impl PlanRecord {
-    /// Whether there is a plan in the store, as far as is known.
+    /// Whether the plan is stored, as far as is known.
     fn exists(&self) -> bool {
         self.written.is_some() && !self.leaving
     }
@@ -60,7 +60,7 @@ impl PlanRecord {
         self.leaving || self.pending.is_some()
     }
 
-    /// What a listing says; a call that was made meanwhile knows better.
+    /// Takes the content from a list, unless a later call is more recent.
     fn listed(&mut self, content: Option<PlanContent>, since: Duration) {
         if !self.is_busy() && self.written_at.is_none_or(|at| at < since) {
             self.written = content;
@@ -74,7 +74,7 @@ impl Plans {
         self.records.get(node).is_some_and(PlanRecord::exists)
     }
 
-    /// Whether there is anything to remember of the plan of a node.
+    /// Whether there is a record of the plan of a node.
     pub(super) fn has(&self, node: &str) -> bool {
         self.records.contains_key(node)
     }
@@ -142,7 +142,7 @@ impl Plans {
         }
     }
 
-    /// When a plan may be written; `None` when it is in the store already.
+    /// When a plan may be written; `None` if the stored plan is up to date.
     fn earliest(
         &self,
         node: &Arc<str>,
@@ -205,7 +205,7 @@ impl Plans {
         }
     }
 
-    /// The plan of a node is not in the store any more.
+    /// Records that the plan of a node is not stored any more.
     pub(super) fn vanished(&mut self, node: &str) {
         if let Some(record) = self.records.get_mut(node) {
             record.written = None;
@@ -244,7 +244,7 @@ impl Plans {
         }
     }
 
-    /// Takes a list of all plans.
+    /// Processes a list of all plans.
     pub(super) fn listed(&mut self, plans: &[ListedPlan], since: Duration) {
         let mut present = BTreeSet::new();
         for plan in plans {
@@ -259,7 +259,7 @@ impl Plans {
         }
     }
 
-    /// Looks at all plans that exist or should, and at their statuses.
+    /// Queues all plans that exist or should exist, and their statuses.
     pub(super) fn look_at_all(&self, class: Class, context: &mut Context, now: Now) {
         let nodes: Vec<Arc<str>> = context
             .shared
@@ -283,7 +283,7 @@ impl Plans {
         }
     }
 
-    /// Figures of the cluster changed, which are in every plan.
+    /// Records that counts of the cluster changed, which are in each plan.
     pub(super) fn figures_changed(&mut self, context: &mut Context, now: Now) {
         self.counted = false;
         let interval = context.plan_interval(self.records.len());
@@ -291,7 +291,7 @@ impl Plans {
         context.queue.push(Target::Sweep, Class::Background, due);
     }
 
-    /// Looks at all plans, because figures changed that are in each.
+    /// Queues all plans, because counts changed that are in each.
     pub(super) fn sweep(&mut self, context: &mut Context, now: Now) {
         self.swept = now.elapsed;
         for node in self.nodes() {
@@ -327,7 +327,7 @@ pub(super) fn strays(shared: &Shared) -> Strays {
     Strays::among(&nodes, slices.iter())
 }
 
-/// Counts in pieces, so that planning waits for moments only.
+/// Counts in chunks, so that planning waits only for moments.
 fn counted(shared: &Shared) -> Figures {
     const PIECE: usize = 256;
     let mut figures = Figures::new(shared.read().planner.nodes().values());
@@ -355,7 +355,7 @@ fn counted(shared: &Shared) -> Figures {
     figures
 }
 
-/// The slices of a node's own by name.
+/// The own slices of a node, by name.
 fn overflow_of(slices: Vec<crds::ProxyPlanSliceSpec>) -> Vec<(String, crds::ProxyPlanSliceSpec)> {
     let named = slices.into_iter();
     named

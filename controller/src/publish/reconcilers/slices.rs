@@ -16,7 +16,8 @@ use crate::publish::queue::Class;
 use crate::publish::slices::{bucket, bucket_slices};
 use crate::publish::write::{Act, Kind, ListedSlice, Target};
 
-/// The number of Services up to which `Auto` writes shared slices, and the one below which it begins to again.
+/// The number of Services up to which `Auto` writes shared slices, and the one up to which it resumes after it
+/// stopped.
 const AUTO: usize = 2000;
 const AUTO_AGAIN: usize = 1800;
 
@@ -31,23 +32,23 @@ pub(super) struct Slices {
     on: Option<bool>,
 }
 
-/// What is in the store of a slice.
+/// The stored slice, as far as it is known.
 #[derive(Debug, Default)]
 struct SliceRecord {
     written: Option<ContentHash>,
-    /// What a call under way leads to.
+    /// The result of the call in progress, if it succeeds.
     pending: Option<ContentHash>,
-    /// A call under way deletes it.
+    /// Whether a call in progress deletes it.
     leaving: bool,
 }
 
 impl SliceRecord {
-    /// Whether a call about it is under way.
+    /// Whether a call about it is in progress.
     fn is_busy(&self) -> bool {
         self.leaving || self.pending.is_some()
     }
 
-    /// What a listing says; a call under way knows better.
+    /// Takes the content from a list, unless a call is in progress.
     fn listed(&mut self, content: ContentHash) {
         if !self.is_busy() {
             self.written = Some(content);
@@ -80,7 +81,8 @@ impl Slices {
         self.sharing = sharing;
     }
 
-    /// Begins or ends to write shared slices when the cluster grows or the ProxyConfig changes. Returns whether it did.
+    /// Starts or stops writing shared slices when the size of the cluster or the ProxyConfig changes. Returns whether
+    /// it did.
     pub(super) fn follow_size(&mut self, context: &mut Context, now: Now) -> bool {
         let on = slices_on(self.sharing, self.on, self.catalog.len());
         let changed = self.on.replace(on) != Some(on);
@@ -100,7 +102,7 @@ impl Slices {
         held.is_some_and(|held| held.values().any(SliceRecord::is_busy))
     }
 
-    /// Looks at the buckets of these Services.
+    /// Queues the buckets of these Services.
     pub(super) fn look_at(
         &self,
         services: impl Iterator<Item = ServiceId>,
@@ -121,7 +123,7 @@ impl Slices {
         }
     }
 
-    /// Reconciles the slices of a bucket. Whether they are wanted has to be known.
+    /// Reconciles the slices of a bucket. Requires that the ProxyConfig was read.
     pub(super) fn reconcile(&mut self, bucket: u8, context: &mut Context, now: Now) {
         if !context.is_listed(Kind::Slice) {
             return;
@@ -149,7 +151,7 @@ impl Slices {
         self.write(&target, wanted, context);
     }
 
-    /// Whether the slices of a bucket or a node are not all as wanted.
+    /// Whether any slice of a bucket or a node differs from the wanted one.
     pub(super) fn differ(
         &self,
         target: &Target,
@@ -164,7 +166,7 @@ impl Slices {
         count != wanted.len() || !wanted.iter().all(|(name, slice)| holds(name, slice))
     }
 
-    /// Writes those that differ, and deletes what is not wanted. No call about them is under way.
+    /// Writes slices that differ, and deletes unwanted ones. Requires that no call about them is in progress.
     pub(super) fn write(
         &mut self,
         target: &Target,
@@ -227,7 +229,7 @@ impl Slices {
         }
     }
 
-    /// Takes a list of all slices. `plans` tells when the plans of nodes were written.
+    /// Processes a list of all slices. `plans` has the times at which the plans of nodes were written.
     pub(super) fn listed(
         &mut self,
         slices: Vec<ListedSlice>,

@@ -1,7 +1,8 @@
-//! Statuses of plans: what agents said, written when a condition or the agent changes and as a heartbeat.
+//! Reconciles statuses of ProxyPlans. A status is written when a condition or the agent changes, and periodically as
+//! a heartbeat.
 //!
-//! That an agent is absent is written only when nobody else writes its status: with several
-//! controllers, each has the streams of some agents.
+//! The absence of an agent is written only if no other controller writes its status: with several controllers, each
+//! has the streams of some agents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,37 +20,37 @@ use crate::publish::queue::Class;
 use crate::publish::status::{agent_pod, agent_version, in_force_since, judge, status};
 use crate::publish::write::{Act, Kind, ListedPlan, Target};
 
-/// How long an agent may take to answer for the first time, and to come back.
+/// How long an agent may take for its first answer, and to reconnect.
 const ANSWER: Duration = Duration::from_secs(30);
 const RETURN: Duration = Duration::from_secs(60);
-/// How long until an agent that was never seen here is called absent: longer than the time between
-/// two heartbeats that another controller may write.
+/// How long until an agent that never connected here counts as absent. Longer than the interval between two
+/// heartbeats that another controller may write.
 const NEVER: Duration = Duration::from_secs(360);
-/// How often a controller that does not lead lists plans while some are missing.
+/// How often a controller that is not the leader lists plans while some are missing.
 const LIST: Duration = Duration::from_secs(10);
 
 /// The statuses of all nodes that have a plan.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     records: BTreeMap<Arc<str>, StatusRecord>,
-    /// What nodes are sent about themselves, and since when.
+    /// Node entries and the time at which they were planned.
     given: BTreeMap<Arc<str>, Given>,
 }
 
-/// What is in the store of a node's status.
+/// The stored status of a node, as far as it is known.
 #[derive(Debug)]
 struct StatusRecord {
     previous: Previous,
     heartbeat: Option<SystemTime>,
     written_at: Option<Duration>,
-    /// What a call under way leads to.
+    /// The result of the call in progress, if it succeeds.
     pending: Option<(Previous, SystemTime)>,
-    /// Since when the node is known here.
+    /// When this controller first knew the node.
     first_seen: SystemTime,
     absence: Absence,
 }
 
-/// Whether somebody else may be in touch with an agent that is absent here.
+/// Whether another controller may have a stream of an agent that is absent here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Absence {
     Unchecked,
@@ -61,7 +62,7 @@ enum Absence {
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     Write,
-    /// See first whether somebody else writes it.
+    /// First read whether another controller writes it.
     Check,
     /// Not before this time.
     Later(SystemTime),
@@ -79,7 +80,7 @@ impl StatusRecord {
         }
     }
 
-    /// What a listing says; a call that was made meanwhile knows better.
+    /// Takes the status from a list, unless a later call is more recent.
     fn listed(&mut self, previous: Previous, heartbeat: Option<SystemTime>, since: Duration) {
         if self.pending.is_none() && self.written_at.is_none_or(|at| at < since) {
             self.previous = previous;
@@ -87,8 +88,7 @@ impl StatusRecord {
         }
     }
 
-    /// Since when an agent is absent here and for how long that means nothing; `None` when it is
-    /// present.
+    /// Since when an agent has been absent here, and how long absence is tolerated; `None` if it is connected.
     fn absent(&self, delivery: Option<&Delivery>) -> Option<(SystemTime, Duration)> {
         match delivery {
             None => Some((self.first_seen, NEVER)),
@@ -115,7 +115,7 @@ impl StatusRecord {
             .map_or(Decision::Write, Decision::Later)
     }
 
-    /// When it is to be written; `None` when now.
+    /// When the status is to be written; `None` means now.
     fn due(
         &self,
         delivery: Option<&Delivery>,
@@ -139,25 +139,25 @@ impl StatusRecord {
 }
 
 impl Statuses {
-    /// A node has a plan, or gets one.
+    /// Adds a node that has a plan, or gets one.
     pub(super) fn add(&mut self, node: &Arc<str>, now: Now) {
         let record = self.records.entry(node.clone());
         record.or_insert_with(|| StatusRecord::new(now.wall));
     }
 
-    /// A node has no plan any more.
+    /// Removes a node that no longer has a plan.
     pub(super) fn remove(&mut self, node: &str) {
         self.records.remove(node);
     }
 
-    /// An agent that reports something is not absent.
+    /// Resets the absence of an agent that sent a report.
     pub(super) fn reported(&mut self, node: &str) {
         if let Some(record) = self.records.get_mut(node) {
             record.absence = Absence::Unchecked;
         }
     }
 
-    /// Nodes are sent something else about themselves. Their agents may have acknowledged it already.
+    /// Records new node entries. Their agents may have acknowledged them already.
     pub(super) fn give(
         &mut self,
         given: BTreeMap<Arc<str>, Given>,
@@ -173,13 +173,13 @@ impl Statuses {
         }
     }
 
-    /// Forgets nodes that do not exist.
+    /// Removes nodes that do not exist.
     pub(super) fn forget_gone(&mut self, known: &Known) {
         self.given
             .retain(|node, _| known.planner.node(node).is_some());
     }
 
-    /// Takes a list of all plans.
+    /// Processes a list of all plans.
     pub(super) fn listed(&mut self, plans: Vec<ListedPlan>, since: Duration, now: Now) {
         for plan in plans {
             let record = self.records.entry(plan.node);
@@ -199,7 +199,7 @@ impl Statuses {
         let delivery = context.board.get(node);
         let revision = self.revision(node, delivery.as_ref(), context);
         let Some(record) = self.records.get_mut(node).filter(|_| plans.exists(node)) else {
-            // It is looked at once there is a plan, which another controller may write.
+            // The status is written once a plan exists, and the leader may create that plan.
             if !context.leads {
                 context.look_after(Target::Listing(Kind::Plan), Class::Background, LIST, now);
             }
@@ -210,7 +210,7 @@ impl Statuses {
         }
         match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
-                // What is stored is known once it is written.
+                // The written status becomes the previous one once the call succeeds.
                 let mut previous = record.previous.clone();
                 previous.revision = revision.or(previous.revision);
                 let status = status(delivery.as_ref(), now.wall, &previous);
@@ -233,7 +233,7 @@ impl Statuses {
         }
     }
 
-    /// The revision of the settings that a node has in its kernel, if it acknowledged those that it was sent last.
+    /// The revision of the settings in the kernel of a node, if it acknowledged those that it was sent last.
     fn revision(
         &self,
         node: &Arc<str>,
@@ -242,7 +242,7 @@ impl Statuses {
     ) -> Option<u64> {
         let known = context.shared.read();
         let given = self.given.get(node).filter(|given| {
-            // An entry that was planned and not sent yet has other settings.
+            // An entry that was planned but not sent yet has other settings.
             let entry = known.planner.node(node);
             entry.is_some_and(|entry| **entry == *given.entry)
         })?;
@@ -251,7 +251,7 @@ impl Statuses {
         revision.filter(|_| since >= given.since)
     }
 
-    /// When another controller wrote the status of an absent agent.
+    /// Processes when another controller wrote the status of an absent agent.
     pub(super) fn heartbeat_read(
         &mut self,
         node: &str,
@@ -283,7 +283,7 @@ impl Statuses {
             record.heartbeat = Some(heartbeat);
             record.written_at = Some(now.elapsed);
         }
-        // What the agent reported meanwhile may be due sooner.
+        // Reports received during the call may make the next write due sooner.
         context.look(Target::Status(node.into()), Class::Background, now);
     }
 

@@ -25,7 +25,7 @@ pub(super) const IMAGES: &[Recipe] = &[
         name: "portolan-controller",
         title: "Portolan controller",
         description: "Watches a Kubernetes cluster once and plans the service proxy of every node.",
-        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND LGPL-2.1-or-later AND \
+        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND Zlib AND LGPL-2.1-or-later AND \
                    GPL-3.0-or-later WITH GCC-exception-3.1",
         user: "65532:65532",
         packages: &[],

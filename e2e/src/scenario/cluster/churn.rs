@@ -304,8 +304,11 @@ const MOST_WATCHES: usize = 3;
 fn watches(rig: &Rig<'_>, checks: &mut Checks) -> Result<()> {
     let audit = rig.audit()?;
     let watches = audit.most_watches();
-    let within = watches.values().all(|most| *most <= MOST_WATCHES) && watches.len() >= 5;
-    let what = format!("at most {MOST_WATCHES} watches of each kind: {watches:?}");
+    // The planner watches ProxyConfigs, and so do the tasks that write their status.
+    let watchers = |kind: &str| if kind == "proxyconfigs" { 2 } else { 1 };
+    let few = |(kind, most): (&String, &usize)| *most <= MOST_WATCHES * watchers(kind);
+    let within = watches.iter().all(few) && watches.len() >= 5;
+    let what = format!("at most {MOST_WATCHES} watches of each kind by each watcher: {watches:?}");
     checks.require(&what, within, "too many, or none seen");
     checks.check(
         "the controller requests nothing that RBAC does not allow",

@@ -64,7 +64,7 @@ fn errors(said: &str) -> BTreeSet<String> {
     let lines = said
         .lines()
         .filter_map(|line| Some(line.split_once("ERROR ")?.1));
-    let causes = lines.filter(|line| !line.contains("the plan is not fully applied"));
+    let causes = lines.filter(|line| !line.contains("the plan is not fully in force"));
     causes
         .map(|line| line.split(" (and ").next().unwrap_or(line).to_owned())
         .collect()
@@ -73,7 +73,7 @@ fn errors(said: &str) -> BTreeSet<String> {
 impl Lab<'_> {
     /// Waits until the agent has logged one failure with these words, and no other.
     fn fails_once(&self, end: usize, words: &[&str]) -> Result<()> {
-        let error = "the plan is not fully applied; retrying";
+        let error = "the plan is not fully in force; retrying";
         self.wait_logged(NODE, end, &[error], SOON)?;
         self.logged_once(end, words)
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn errors_are_compared_without_their_numbers() {
         let said = "1 ERROR a: refused (and 3 more like this)\n2 ERROR a: refused (and 4 more like this)\n\
-                    3 ERROR the plan is not fully applied; retrying failed=4\n4 INFO applied\n\
+                    3 ERROR the plan is not fully in force; retrying failed=4\n4 INFO applied\n\
                     5 ERROR b: lost\n";
         let failures: Vec<_> = errors(said).into_iter().collect();
         assert_eq!(failures, ["a: refused", "b: lost"]);

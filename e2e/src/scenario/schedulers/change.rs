@@ -235,7 +235,7 @@ fn unloaded(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let words = [
         "load scheduler lblcr: its module has to be loaded",
         "modprobe ip_vs_lblcr",
-        "the plan is not fully applied",
+        "the plan is not fully in force",
     ];
     checks.check(
         "a scheduler whose module could block IPVS is reported and not used (S-101)",
@@ -259,7 +259,7 @@ const MISSING_WORDS: [&str; 5] = [
     "modprobe ip_vs_twos",
     "spec.settings.scheduler",
     "proxy.portolan.dev/scheduler",
-    "the plan is not fully applied",
+    "the plan is not fully in force",
 ];
 
 fn missing(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {

@@ -9,7 +9,7 @@ use super::lab::Lab;
 use crate::scenario::Checks;
 
 /// Permissions that the controller did not use here, each with the reason.
-const UNUSED: [&str; 15] = [
+const UNUSED: [&str; 16] = [
     // Server-side apply needs it if the object does not exist; the audit log records a patch.
     "create configmaps",
     "create daemonsets",
@@ -30,8 +30,9 @@ const UNUSED: [&str; 15] = [
     "list proxyconfigs",
     "list servicecidrs",
     "list services",
-    // Agents were not rolled out in waves; the scenario `agents` covers that.
+    // Nothing was rolled out in waves; the scenario `agents` covers that.
     "patch nodes",
+    "watch proxyplans",
 ];
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
