@@ -168,12 +168,7 @@ fn contradicted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     checks.check(
         "doctor reports it too (S-182)",
-        doctor(
-            lab,
-            node,
-            1,
-            "its Node object has IPv6 addresses or pod ranges",
-        ),
+        doctor(lab, node, 1, "its Node object has IPv6 addresses"),
     );
     checks.check(
         "the plan is in force once the Node object is corrected (S-182)",
