@@ -97,7 +97,6 @@ impl Writer {
 
     async fn write(&self, event: &Event, time: SystemTime) -> Result<(), String> {
         let regarding = self.object(&event.about).await;
-        // The object was deleted meanwhile.
         let Some(regarding) = regarding.map_err(|error| error.to_string())? else {
             return Ok(());
         };
@@ -142,11 +141,11 @@ impl Writer {
         }
     }
 
-    /// `kubectl describe` finds events by the UID of their object.
+    /// `kubectl describe` finds events by the UID of their object. `None` if the object was deleted meanwhile.
     async fn object(&self, about: &About) -> kube::Result<Option<ObjectReference>> {
         let client = self.client.clone();
         match about {
-            About::Node(name) => reference(&Api::<Node>::all(client), name).await,
+            About::Node(name) => Ok(Some(node(name))),
             About::Service(id) => {
                 let services = Api::<Service>::namespaced(client, &id.namespace);
                 reference(&services, &id.name).await
@@ -155,6 +154,18 @@ impl Writer {
                 reference(&Api::<ProxyConfig>::all(client), Config::DEFAULT).await
             }
         }
+    }
+}
+
+/// A reference to a node as kubelets write it: its name is the UID. `kubectl describe node` lists events of both UIDs,
+/// and no read is necessary.
+fn node(name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(Node::api_version(&()).into()),
+        kind: Some(Node::kind(&()).into()),
+        name: Some(name.into()),
+        uid: Some(name.into()),
+        ..ObjectReference::default()
     }
 }
 

@@ -26,6 +26,15 @@ pub(super) fn after_failure(replicas: &Replicas<'_>, checks: &mut Checks, failed
         "an event reports a node that failed (S-209)",
         has_event(replicas, STEP, of_nodes),
     );
+    let described = replicas.eventually("the event of a node", STEP, || {
+        let nodes = failed.iter();
+        let texts = nodes.map(|node| replicas.rig.plane.kubectl(&["describe", "node", node]));
+        let texts = texts.collect::<Result<Vec<_>>>()?;
+        let seen = texts.iter().any(|text| text.contains("OperationsFailed"));
+        ensure!(seen, "{}", texts.join("\n"));
+        Ok(())
+    });
+    checks.check("kubectl describe node shows it (S-209)", described);
     let of_settings = |event: &Value| {
         event["type"] == "Warning"
             && event["reason"] == "RolledBack"
