@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use thiserror::Error;
 
@@ -25,29 +25,44 @@ pub struct ApiServer {
 #[derive(Debug, Error)]
 pub enum ApiServerError {
     /// The kubeconfig file cannot be read or is invalid.
-    #[error("--kubeconfig {path}: {source}; check the file")]
+    #[error("--kubeconfig {path}: {}; check the file", without_path(.cause))]
     Kubeconfig {
         /// The file.
         path: String,
         /// The cause.
-        source: kube::config::KubeconfigError,
+        cause: KubeconfigError,
     },
     /// There is no kubeconfig file, and no address for use in a cluster.
     #[error(
-        "no API server: {0}; give --kubeconfig FILE, within a cluster --api-server URL (the address of \
-         the `kubernetes` Service works only once agents have their plans), or --manifests DIR to work \
-         without a cluster"
+        "no API server: {}; give --kubeconfig FILE, or within a pod --api-server URL",
+        with_path(.0)
     )]
-    Nowhere(kube::config::KubeconfigError),
+    Nowhere(KubeconfigError),
     /// There is an address, but no service account.
     #[error("no credentials for the API server: {0}; give --kubeconfig FILE")]
     NotInCluster(kube::config::InClusterError),
     /// The address is invalid.
-    #[error("--api-server {0:?} is no address; write it like https://10.0.0.5:6443")]
+    #[error("--api-server {0:?} is not a URL; expected one like https://10.0.0.5:6443")]
     Address(String),
     /// The certificates or keys are unusable.
     #[error("API server: {0}; check certificates and keys in the kubeconfig")]
     Client(kube::Error),
+}
+
+/// The text of an error whose file is named elsewhere. kube would name it twice, and quote it twice.
+fn without_path(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, _) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// The text of an error with its file, if it has one.
+fn with_path(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, path) => format!("read {}: {error}", path.display()),
+        other => other.to_string(),
+    }
 }
 
 impl ApiServer {
@@ -86,13 +101,38 @@ impl ApiServer {
                 Err(error) => Err(ApiServerError::Nowhere(error)),
             };
         };
-        let failed = |source| ApiServerError::Kubeconfig {
+        let failed = |cause| ApiServerError::Kubeconfig {
             path: path.display().to_string(),
-            source,
+            cause,
         };
         let file = Kubeconfig::read_from(path).map_err(failed)?;
         Config::from_custom_kubeconfig(file, &options)
             .await
             .map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named_once() {
+        let server = ApiServer {
+            kubeconfig: Some("/nowhere/config".into()),
+            ..ApiServer::default()
+        };
+        let error = server.client().await.err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            "--kubeconfig /nowhere/config: No such file or directory (os error 2); check the file"
+        );
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = KubeconfigError::ReadConfig(missing, "/root/.kube/config".into());
+        assert_eq!(
+            ApiServerError::Nowhere(error).to_string(),
+            "no API server: read /root/.kube/config: entity not found; give --kubeconfig FILE, or within a pod \
+             --api-server URL"
+        );
     }
 }

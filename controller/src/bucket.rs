@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_goes_at_once_the_next_wait_and_too_many_are_told() {
+    fn a_burst_passes_at_once_later_requests_wait_and_too_many_are_rejected() {
         let start = Instant::now();
         let mut bucket = Bucket::new(10, 3, Duration::from_millis(250));
         let waits: Vec<_> = (0..8).map(|_| bucket.take(start)).collect();

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::agents::Agents;
 use crate::api_server::ApiServer;
-use crate::serve::{Listen, ListenError};
-use crate::tls::{Files, Kept};
-use crate::trust::TokenOptions;
+use crate::auth::TokenOptions;
+use crate::auth::tls::{Files, Kept};
+use crate::operator::agents::Agents;
+use crate::stream::{Listen, ListenError};
 
 /// The source of the objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,19 +109,17 @@ pub enum ConfigError {
     )]
     NoTls,
     /// `--insecure` and a certificate exclude each other.
-    #[error(
-        "--insecure together with a certificate: with one TLS is spoken; leave one of them out"
-    )]
+    #[error("--insecure and a certificate exclude each other; remove one of them")]
     Both,
     /// Tokens cannot be reviewed without an API server.
     #[error(
-        "--manifests with TLS: without an API server nobody can say which agent comes, because their tokens are \
-         reviewed there; use --insecure, on loopback or a Unix socket"
+        "--manifests with TLS: agents cannot be authenticated, because only an API server reviews their tokens; use \
+         --insecure, on loopback or a Unix socket"
     )]
-    NobodyKnows,
+    NoTokenReviews,
     /// Standard input cannot be watched for changes.
     #[error(
-        "--manifests -: run follows changes, which standard input cannot show; give a folder or a file"
+        "--manifests -: `run` watches for changes, and standard input has none; give a folder or a file"
     )]
     Stdin,
     /// Agents in pods cannot reach a Unix socket in another pod.
@@ -145,7 +143,7 @@ impl Config {
             (false, None, _) => return Err(ConfigError::NoTls),
             (true, Some(_), _) => return Err(ConfigError::Both),
             (true, None, _) => Security::Insecure,
-            (false, Some(_), Source::Manifests(_)) => return Err(ConfigError::NobodyKnows),
+            (false, Some(_), Source::Manifests(_)) => return Err(ConfigError::NoTokenReviews),
             (false, Some(certificate), Source::Cluster(_)) => Security::Tls(Box::new(TlsOptions {
                 certificate,
                 tokens: asked.tokens,
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_certificate_any_address_will_do_but_somebody_has_to_know_tokens() {
+    fn with_a_certificate_any_address_is_allowed_but_tokens_need_an_api_server() {
         let files = Some(Certificate::Given(Files {
             certificate: "tls.crt".into(),
             key: "tls.key".into(),
@@ -228,8 +226,8 @@ mod tests {
             certificate: files.clone(),
             ..asked("0.0.0.0:7000", insecure)
         };
-        says(with(true), "leave one of them out");
-        says(with(false), "without an API server");
+        says(with(true), "exclude each other");
+        says(with(false), "only an API server reviews");
         let in_cluster = Asked {
             source: Source::Cluster(ApiServer::default()),
             ..with(false)

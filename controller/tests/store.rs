@@ -291,7 +291,7 @@ proptest! {
                     let agent = &mut agents[node];
                     agent.open = None;
                     let (hash, buckets) = (agent.plan.hash(), agent.plan.bucket_hashes());
-                    agent.held = Held::Said(hash, Some(buckets));
+                    agent.held = Held::Reported(hash, Some(buckets));
                 }
                 Step::Service(..) | Step::Node(..) => {}
             }
@@ -302,8 +302,8 @@ proptest! {
             while agent.take(&store, 1000) {}
             if let Some(wanted) = store.plan(agent.node) {
                 prop_assert_eq!(&agent.plan, &wanted);
-                let said = Held::Said(wanted.hash(), Some(wanted.bucket_hashes()));
-                let walk = store.begin(agent.node, said).unwrap();
+                let held = Held::Reported(wanted.hash(), Some(wanted.bucket_hashes()));
+                let walk = store.begin(agent.node, held).unwrap();
                 prop_assert!(walk.is_done(), "an up-to-date agent is sent nothing");
             }
         }
@@ -338,7 +338,7 @@ fn a_change_of_a_large_list_costs_the_change() {
 
 /// Reconnecting to a restarted controller costs only the changes since.
 #[test]
-fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
+fn an_agent_with_an_old_plan_is_sent_the_buckets_that_differ() {
     let shape = |seed| Shape {
         scope: ScopeKind::Cluster,
         own: Vec::new(),
@@ -360,7 +360,7 @@ fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
     let first = fill(1);
     while agent.take(&first, 1000) {}
     let second = fill(2);
-    let said = |buckets| Held::Said(agent.plan.hash(), buckets);
+    let held = |buckets| Held::Reported(agent.plan.hash(), buckets);
     let cost = |held| {
         let mut walk = second.begin(NODES[0], held).unwrap();
         let mut bytes = 0;
@@ -371,12 +371,12 @@ fn who_comes_back_with_an_old_plan_is_sent_the_buckets_that_differ() {
         bytes
     };
     let (buckets, whole) = (
-        cost(said(Some(agent.plan.bucket_hashes()))),
-        cost(said(None)),
+        cost(held(Some(agent.plan.bucket_hashes()))),
+        cost(held(None)),
     );
     assert!(buckets * 10 < whole, "{buckets} of {whole}");
     assert_eq!(
-        cost(Held::Said(second.plan(NODES[0]).unwrap().hash(), None)),
+        cost(Held::Reported(second.plan(NODES[0]).unwrap().hash(), None)),
         0
     );
     assert_ne!(agent.plan.hash(), PlanHash::default());

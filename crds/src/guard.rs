@@ -15,12 +15,14 @@ use crate::{limit, schema};
 pub struct GuardSpec {
     /// Report: an event, a metric and `status.guard` report the loss. Hold: additionally, nodes keep the endpoints
     /// until the annotation `proxy.portolan.dev/approve` of this object contains `status.guard.id`, until
-    /// `releaseAfter` has passed, or until the endpoints, or others with their addresses, return. Controllers that
-    /// start during a hold make no plans. Default: Report.
+    /// `releaseAfter` has passed, or until the endpoints, or others with their addresses, return. A controller that
+    /// starts during a hold makes no plans until the hold ends, so nodes that are connected to it receive no changes.
+    /// Default: Report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<GuardMode>")]
     pub mode: Option<GuardMode>,
-    /// A loss begins when more than this percentage of the ready endpoints vanishes, 1 to 99. Default: 50.
+    /// A loss begins when more than this percentage of the ready endpoints vanishes within `window`, although their
+    /// Services exist and their Nodes are Ready, 1 to 99. Default: 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 99))]
     pub max_endpoint_loss_percent: Option<u32>,
@@ -56,7 +58,7 @@ pub enum GuardMode {
 pub struct GuardStatus {
     /// Identifies the loss. To release the endpoints: `kubectl annotate proxyconfig default --overwrite
     /// proxy.portolan.dev/approve=ID`.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub id: String,
     /// Hold: nodes still have the endpoints. Report: nodes have removed them.
     #[schemars(schema_with = "schema::choice::<GuardMode>")]
@@ -74,6 +76,6 @@ pub struct GuardStatus {
     #[schemars(range(min = 0))]
     pub ready_endpoints: u32,
     /// A summary for users, with the next step.
-    #[schemars(length(max = limit::SENTENCE))]
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
     pub message: String,
 }

@@ -23,8 +23,8 @@ mod warning;
 pub use definition::{Definition, DefinitionError, definitions};
 pub use guard::{GuardMode, GuardSpec, GuardStatus};
 pub use planned::{
-    Because, FamilyCounts, FamilyUse, HealthCheck, ListUse, Outsiders, PlannedPort, PlannedService,
-    Protocol,
+    Because, ExternalClients, FamilyCounts, FamilyUse, HealthCheck, ListUse, PlannedPort,
+    PlannedService, Protocol,
 };
 pub use proxy_config::{
     ConfigCounts, ProxyConfig, ProxyConfigSpec, ProxyConfigStatus, PublishSpec, SharedSlices,

@@ -10,17 +10,17 @@ use crate::{limit, schema};
 #[serde(rename_all = "camelCase")]
 pub struct PlannedService {
     /// The namespace of the Service.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub namespace: String,
     /// The name of the Service.
-    #[schemars(length(max = limit::NAME))]
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub name: String,
     /// Why this node serves it differently: spec.externalTrafficPolicy or spec.internalTrafficPolicy of the Service
     /// is Local and endpoints run on the node, or hints assign endpoints to the node. If several apply, the first of
     /// them.
     #[schemars(schema_with = "schema::choice::<Because>")]
     pub because: Because,
-    /// Its ports.
+    /// Ports of the Service.
     #[schemars(length(max = limit::PORTS))]
     pub ports: Vec<PlannedPort>,
     /// Number of ports that were omitted because of the size limit.
@@ -45,21 +45,22 @@ pub enum Because {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedPort {
-    /// Its name; absent for a single unnamed port.
+    /// The name of the port; absent for a single unnamed port.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub name: String,
-    /// Its protocol.
+    /// The protocol of the port.
     #[schemars(schema_with = "schema::choice::<Protocol>")]
     pub protocol: Protocol,
-    /// Its frontends: the kind of address, the address and the port, such as `LoadBalancer 203.0.113.7:80`. A node
-    /// port is `NodePort *:30080`, because the settings select the addresses of the node. If there are more than 64,
-    /// the last entry says how many were omitted.
+    /// The frontends of the port: the kind of address, the address and the port, such as `LoadBalancer
+    /// 203.0.113.7:80`. A node port is `NodePort *:30080`, because the settings select the addresses of the node. If
+    /// there are more than 64, the last entry says how many were omitted.
     #[schemars(length(max = limit::FRONTENDS), inner(length(max = 80)))]
     pub frontends: Vec<String>,
-    /// The endpoints that serve the cluster IPs.
+    /// The endpoints for the cluster IPs (internal traffic).
     pub internal: ListUse,
-    /// The endpoints that serve all other frontends; absent if there are none.
+    /// The endpoints for external IPs, load balancer addresses and node ports (external traffic); absent if the port
+    /// has none of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<ListUse>,
     /// Session affinity timeout, in seconds, 1 to 86400; absent without affinity.
@@ -91,23 +92,23 @@ pub enum Protocol {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListUse {
-    /// The endpoint list: `cluster` (all usable endpoints), `zone/Z` (those that hints assign to zone Z) or `node/N`
-    /// (those on node N, or assigned to it). In ProxyPlanSlices the name is omitted: it is the zone or name of the
-    /// node that uses the slice.
+    /// The endpoint list: `cluster` (all ready endpoints; if there are none, the terminating ones that still serve),
+    /// `zone/Z` (those that hints assign to zone Z) or `node/N` (those on node N, or that hints assign to it). In
+    /// ProxyPlanSlices it is only `cluster`, `zone` or `node`: the zone or the name of each node that uses the slice.
     #[schemars(length(max = 260))]
     pub scope: String,
-    /// The endpoints as address and port, if the list belongs to this node only; lists of the cluster and of zones
-    /// are in ProxyPlanSlices. Traffic to an empty list is rejected. If there are more than 512, the last entry says
-    /// how many were omitted.
+    /// The endpoints as address and port, if `scope` is a node with its name; the lists of the cluster and of zones are
+    /// in ProxyPlanSlices. Traffic to an empty list is rejected. If there are more than 512, the last entry says how
+    /// many were omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::OWN_ENDPOINTS), inner(length(max = 80)))]
     pub endpoints: Option<Vec<String>>,
     /// How external clients are handled, that is, clients that are neither the node itself nor one of its pods.
     /// Allow: they are served. Drop: their packets are dropped without an answer, so that a load balancer tries
     /// another node.
-    #[schemars(schema_with = "schema::choice::<Outsiders>")]
-    pub outsiders: Outsiders,
-    /// How IPv6 is served, if it differs from `scope` and `outsiders`.
+    #[schemars(schema_with = "schema::choice::<ExternalClients>")]
+    pub external_clients: ExternalClients,
+    /// How IPv6 is served, if it differs from `scope` and `externalClients`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<FamilyUse>,
 }
@@ -116,17 +117,17 @@ pub struct ListUse {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FamilyUse {
-    /// The endpoint list.
+    /// The endpoint list of this IP family: `cluster`, `zone/Z` or `node/N`.
     #[schemars(length(max = 260))]
     pub scope: String,
-    /// How clients are handled that are neither the node itself nor one of its pods.
-    #[schemars(schema_with = "schema::choice::<Outsiders>")]
-    pub outsiders: Outsiders,
+    /// How external clients are handled in this IP family.
+    #[schemars(schema_with = "schema::choice::<ExternalClients>")]
+    pub external_clients: ExternalClients,
 }
 
 /// How external clients are handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Outsiders {
+pub enum ExternalClients {
     /// They are served like all others.
     #[default]
     Allow,
@@ -139,10 +140,10 @@ pub enum Outsiders {
 #[serde(rename_all = "camelCase")]
 pub struct HealthCheck {
     /// The namespace of the Service.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub namespace: String,
     /// The name of the Service.
-    #[schemars(length(max = limit::NAME))]
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub name: String,
     /// The port, 1 to 65535.
     #[schemars(range(min = 1, max = 65535))]

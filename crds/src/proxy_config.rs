@@ -1,4 +1,4 @@
-//! ProxyConfig: the settings by the operator, and their status.
+//! ProxyConfig: the settings of the cluster, and their status.
 #![allow(
     clippy::duplicated_attributes,
     reason = "columns of a table share attributes"
@@ -25,7 +25,7 @@ use crate::{
     plural = "proxyconfigs",
     status = "ProxyConfigStatus",
     derive = "PartialEq",
-    doc = "Configures Portolan for the whole cluster. There is one, named `default`; the controller creates it with an empty spec if it is missing. Operators write `spec`, the controller writes `status`. After a change, check the condition Accepted and `warnings` in the status.",
+    doc = "Configures Portolan for the whole cluster. There is one, named `default`; the controller creates it with an empty spec if it is missing. You write `spec`, the controller writes `status`. After a change, check the condition Accepted and `warnings` in the status.",
     validation = Rule::new("self.metadata.name == 'default'").message("there is one ProxyConfig, and its name is default: write `name: default`"),
     printcolumn(
         name = "Accepted",
@@ -55,7 +55,7 @@ use crate::{
         name = "Revision",
         type_ = "string",
         json_path = ".status.rollout.currentRevision",
-        description = "The revision of nodes that the current change has not reached."
+        description = "The revision in force: that of all nodes except those that have received the current change."
     ),
     printcolumn(
         name = "Rollout",
@@ -145,9 +145,10 @@ pub struct ProxyConfigStatus {
     pub observed_generation: Option<i64>,
     /// Accepted: the spec is valid and in force. While it is False, the last accepted settings stay in force, and the
     /// message names the field to correct. PodsInRanges: endpoints have addresses that settings.localDetection
-    /// recognizes. AgentsManaged: the controller keeps the DaemonSets of agents up to date; if it is False, the
-    /// message says what is refused or missing. OnlyServiceProxy: no node with an agent has a kube-proxy pod. The
-    /// last two exist if the chart installed Portolan.
+    /// recognizes; Unknown if no node recognizes pods by address ranges. AgentsManaged: the controller keeps the
+    /// DaemonSets of agents up to date; if it is False, the message says what is refused or missing.
+    /// OnlyServiceProxy: no node with an agent has a kube-proxy pod. The last two exist if controllers manage the
+    /// agents (`--agents-template`), as with the chart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
 
-/// What this node must program differently from other nodes, and the size of its whole plan.
+/// The part of the node's plan that other nodes do not share, and counts of the whole plan.
 ///
-/// What it shares with other nodes is in the ProxyPlanSlices of scope Cluster and of its zone (`kubectl get
-/// proxyplanslices`). `portolan-controller plan` prints the whole plan from the output of `kubectl get`.
+/// The shared parts are in the ProxyPlanSlices of scope Cluster and of the node's zone (`kubectl get
+/// proxyplanslices`). `kubectl proxyplan show NODE` prints the whole plan and its hash.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -25,7 +25,7 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
     shortname = "pp",
     status = "ProxyPlanStatus",
     derive = "PartialEq",
-    doc = "What one Node must program for Services, and whether it has done so. Each Node has a ProxyPlan of the same name. The controller writes all of it and reverts changes by others. Nodes do not read it (controllers send plans over a stream), so deleting or editing it does no harm. It is written at most every 30 s for each node, less often in large clusters: see `status.heartbeatTime` for the age of the status.",
+    doc = "What one Node must program for Services, and whether it has done so. Each Node has a ProxyPlan of the same name. The controller writes all of it and reverts changes by others. Nodes do not read it (agents receive plans directly from a controller), so deleting or editing it does no harm. `spec` is written at most every 30 s for each node. `status` is written within seconds when a condition changes, and otherwise every 5 minutes; large clusters may delay both. `status.heartbeatTime` is when the status was written.",
     printcolumn(
         name = "Zone",
         type_ = "string",
@@ -48,7 +48,7 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
         name = "Settings",
         type_ = "string",
         json_path = ".spec.settingsRevision",
-        description = "The settings that are in force on the node."
+        description = "The settings that the controller plans for the node."
     ),
     printcolumn(
         name = "Applied",
@@ -60,7 +60,7 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
         name = "Lag",
         type_ = "string",
         json_path = ".status.lag",
-        description = "Time from the creation of the last batch to the node's report that its kernel has it."
+        description = "Time from the creation of the last plan update to the node's report that its kernel has it."
     ),
     printcolumn(
         name = "Healthy",
@@ -79,14 +79,14 @@ pub struct ProxyPlanSpec {
     /// The zone of the Node, from its label `topology.kubernetes.io/zone`; absent if it has none, and then zone hints
     /// are ignored on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub zone: Option<String>,
-    /// The settings that are in force on the node: name and generation of the ProxyConfig, such as `default-5`, or a
-    /// hash of the settings while the controller does not know their generation.
-    #[schemars(length(max = limit::NAME))]
+    /// The settings that the controller plans for the node: name and generation of the ProxyConfig, such as
+    /// `default-5`, or a hash of the settings while the controller does not know their generation.
+    /// `status.settingsRevision` names the settings that the kernel has.
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub settings_revision: String,
-    /// How much the node serves. Counts that only follow other parts of the cluster are updated at most every 5
-    /// minutes.
+    /// How much the node serves. If nothing else of this object changes, counts are updated at most every 5 minutes.
     pub counts: PlanCounts,
     /// Services that this node serves differently from other nodes: it has endpoints of a Service with a traffic
     /// policy Local, or hints assign endpoints to it. At most about 100 kB; `overflow` says where the rest is.
@@ -117,9 +117,9 @@ pub struct ProxyPlanSpec {
 pub struct PlanCounts {
     /// Services that the node serves.
     pub services: u32,
-    /// Frontends of these Services: addresses with ports. A node port counts once.
+    /// Frontends of the Services that the node serves: addresses with ports. A node port counts once.
     pub frontends: u32,
-    /// Endpoints that serve them on this node, counted for each port and IP family.
+    /// Endpoints to which this node sends connections to Services, counted for each port and IP family.
     pub endpoints: u32,
     /// Endpoints of Services that run on this node, ready or not.
     pub local_endpoints: u32,
@@ -137,7 +137,7 @@ pub struct Topology {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::IGNORED_HINTS))]
     pub ignored_hints: Vec<IgnoredHints>,
-    /// Number of omitted entries.
+    /// Number of Services that `ignoredHints` omits.
     #[serde(default, skip_serializing_if = "crate::planned::is_zero")]
     pub ignored_hints_omitted: u32,
 }
@@ -150,7 +150,7 @@ pub struct IgnoredHints {
     #[schemars(length(max = 320))]
     pub service: String,
     /// The reason, as a sentence.
-    #[schemars(length(max = limit::SENTENCE))]
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
     pub reason: String,
 }
 
@@ -165,6 +165,6 @@ pub struct Overflow {
     /// Number of ProxyPlanSlices of scope Node that contain them; 0 if none do.
     pub slices: u32,
     /// Where to find the rest, as a sentence.
-    #[schemars(length(max = limit::SENTENCE))]
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
     pub note: String,
 }

@@ -29,19 +29,19 @@ use crate::{HealthCheck, PlannedPort, PlannedService, limit, schema};
         name = "Scope",
         type_ = "string",
         json_path = ".spec.scope.kind",
-        description = "The nodes that use it: all, those of a zone, or one."
+        description = "The nodes that use the slice: all (Cluster), those of a zone, or one."
     ),
     printcolumn(
-        name = "Of",
+        name = "Zone/Node",
         type_ = "string",
         json_path = ".spec.scope.name",
-        description = "The zone or the node."
+        description = "The zone or the node that uses the slice; empty with scope Cluster."
     ),
     printcolumn(
         name = "Bucket",
         type_ = "integer",
         json_path = ".spec.bucket",
-        description = "The bucket of its Services, 0 to 255."
+        description = "The bucket of the Services in the slice, 0 to 255: a number derived from namespace and name."
     ),
     printcolumn(
         name = "Age",
@@ -51,22 +51,23 @@ use crate::{HealthCheck, PlannedPort, PlannedService, limit, schema};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyPlanSliceSpec {
-    /// The nodes that use it.
+    /// The nodes that use this slice.
     pub scope: SliceScope,
-    /// The bucket of the Services that it contains, 0 to 255: the top 8 bits of xxh3-64 of the text
-    /// `head/NAMESPACE/NAME`. A change of a Service changes the slices of one bucket only. Absent with scope Node.
+    /// The bucket of the Services in this slice, 0 to 255: a number derived from their namespace and name. A change of
+    /// a Service changes the slices of one bucket only. Absent with scope Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub bucket: Option<u8>,
-    /// Its index among the slices of the same scope and bucket, from 0. Each holds at most about 100 kB.
+    /// The index of this slice among those of the same scope and bucket, from 0. Each slice holds at most about 100 kB.
     #[schemars(range(min = 0))]
     pub part: u32,
-    /// Services as the nodes of the scope serve them. If a zone serves a Service differently from the rest of the
-    /// cluster, the slice of the zone takes precedence over that of the cluster.
+    /// The Services of this slice with their ports and frontends; their endpoints are in `lists`. If a zone serves a
+    /// Service differently from the rest of the cluster, the slice of the zone takes precedence over that of the
+    /// cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::SERVICES))]
     pub heads: Vec<SliceHead>,
-    /// Endpoints of Services.
+    /// Endpoints of Services, for each port and IP family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::LISTS))]
     pub lists: Vec<SliceList>,
@@ -91,7 +92,7 @@ pub struct SliceScope {
     pub kind: SliceScopeKind,
     /// The zone or the node; absent with kind Cluster.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = limit::NAME))]
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub name: String,
 }
 
@@ -114,12 +115,12 @@ pub enum SliceScopeKind {
 #[serde(rename_all = "camelCase")]
 pub struct SliceHead {
     /// The namespace of the Service.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub namespace: String,
     /// The name of the Service.
-    #[schemars(length(max = limit::NAME))]
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub name: String,
-    /// Nodes program it before all other Services when they start; absent means false.
+    /// Nodes program the Service before all other Services when they start; absent means false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub boot_critical: bool,
     /// How long connections to a removed endpoint are kept, in seconds, from the annotation; absent means the value
@@ -131,7 +132,7 @@ pub struct SliceHead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15))]
     pub scheduler: Option<String>,
-    /// Its ports. Scopes `zone` and `node` mean the zone and the name of the node that uses the slice.
+    /// Ports of the Service. Scopes `zone` and `node` mean the zone and the name of the node that uses the slice.
     #[schemars(length(max = limit::PORTS))]
     pub ports: Vec<PlannedPort>,
     /// Number of ports that were omitted because of the size limit.
@@ -144,14 +145,14 @@ pub struct SliceHead {
 #[serde(rename_all = "camelCase")]
 pub struct SliceList {
     /// The namespace of the Service.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub namespace: String,
     /// The name of the Service.
-    #[schemars(length(max = limit::NAME))]
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub name: String,
     /// The name of the port; absent for a single unnamed port.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub port: String,
     /// The IP family of the addresses.
     #[schemars(schema_with = "schema::choice::<Family>")]

@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::{limit, schema};
 
-/// The last report of the node's agent. The controller that has the stream of the agent writes it when a condition
+/// The last report of the node's agent. The controller to which the agent is connected writes it when a condition
 /// changes, and otherwise every 5 minutes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyPlanStatus {
-    /// The hash of the plan in the kernel, 32 hexadecimal digits; absent before the first one. `portolan-controller
-    /// plan` prints the hash of the desired plan.
+    /// The hash of the plan in the kernel, 32 hexadecimal digits; absent before the first plan. `kubectl proxyplan show
+    /// NODE` prints the hash of the desired plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = "^[0-9a-f]{32}$"))]
     pub applied_hash: Option<String>,
     /// The hash of the plan that the agent received last. It differs from `appliedHash` while something could not be
-    /// decoded or written; see `failures` and `undecodable`.
+    /// read or written; see `failures` and `undecodable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = "^[0-9a-f]{32}$"))]
     pub received_hash: Option<String>,
     /// The settings that were in the kernel when everything was last applied, such as `default-5`; absent before
     /// that. During a change, `spec.settingsRevision` is newer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub settings_revision: Option<String>,
-    /// Time from the creation of the last batch by the controller to the agent's report that the kernel has it, such
-    /// as `41ms`.
+    /// Time from the creation of the last plan update by the controller to the agent's report that the kernel has it,
+    /// such as `41ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20))]
     pub lag: Option<String>,
-    /// Kernel operations of the last batch.
+    /// Kernel operations of the last plan update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub operations: Option<i64>,
@@ -40,19 +40,19 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub drift: Option<i64>,
-    /// Failed kernel operations of the last batch, with causes: the first 5. The agent retries them; its log on the
-    /// node contains all of them.
+    /// Failed kernel operations of the last plan update, with causes: the first 5. The agent retries them; its log on
+    /// the node contains all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limit::FAILURES), inner(length(max = limit::SENTENCE)))]
+    #[schemars(length(max = limit::FAILURES), inner(length(max = limit::MESSAGE_CHARS)))]
     pub failures: Vec<String>,
     /// Total number of failed operations; absent if none failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_operations: Option<i64>,
-    /// Keys of plan entries that the agent could not decode: the first 5. Their last readable version stays in force.
+    /// Keys of plan entries that the agent could not read: the first 5. Their last readable version stays in force.
     /// Usually the agent is older than the controller: update it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limit::FAILURES), inner(length(max = limit::SENTENCE)))]
+    #[schemars(length(max = limit::FAILURES), inner(length(max = limit::MESSAGE_CHARS)))]
     pub undecodable: Vec<String>,
     /// The version of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,16 +61,18 @@ pub struct ProxyPlanStatus {
     /// The name of the agent's pod that reported this status, from its token. Absent if the controller does not
     /// require tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::NAME))]
+    #[schemars(length(max = limit::NAME_CHARS))]
     pub agent_pod: Option<String>,
     /// When this status was written. If it is older than 10 minutes, no controller writes it: check their logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub heartbeat_time: Option<Time>,
-    /// Applied: the kernel has the plan that the node received last. Healthy: the agent is connected and nothing
-    /// fails. Drifted: other programs changed kernel entries that Portolan owns. KernelSettings: the kernel has the
-    /// settings that the node needs; if it is False, the agent may not write them. Unknown: the agent is not
-    /// connected, or has not reported yet. To wait for a node: `kubectl wait proxyplan/NODE --for=condition=Applied`.
+    /// Applied: the kernel has the plan that the node received last, that is, the plan is in force. Healthy: the agent
+    /// is connected and nothing fails. Drifted: other programs changed kernel entries that Portolan owns, and the
+    /// changes are not repaired. KernelSettings: the kernel has the settings that the node needs; if it is False, the
+    /// agent could not write at least one of them, see its message. Unknown: the agent is not connected, or has not
+    /// reported yet. To wait for a node: `kubectl wait proxyplan/NODE --for=condition=Applied`; to wait for a change
+    /// of a Service: `kubectl proxyplan wait`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -82,7 +84,7 @@ pub mod condition {
     pub const APPLIED: &str = "Applied";
     /// The agent is connected and nothing fails.
     pub const HEALTHY: &str = "Healthy";
-    /// Other programs changed kernel entries that Portolan owns.
+    /// Other programs changed kernel entries that Portolan owns, and the changes are not repaired.
     pub const DRIFTED: &str = "Drifted";
     /// The kernel has the settings that the node needs.
     pub const KERNEL_SETTINGS: &str = "KernelSettings";

@@ -17,9 +17,10 @@ pub struct OverrideSpec {
     pub name: String,
     /// The nodes that the override applies to.
     pub node_selector: NodeSelectorSpec,
-    /// Settings that replace those in `spec.settings` on these nodes. A field here replaces the whole field: with
-    /// `sync: {period: 1m}`, `sync.minPeriod` has its default, regardless of `spec.settings.sync`. `externalIPs` and
-    /// `serviceProxyName` affect what all nodes share, so they are not allowed here.
+    /// Settings that replace those in `spec.settings` on these nodes. Each top-level field here replaces the same field
+    /// of `spec.settings` completely: with `sync: {period: 1m}`, `sync.minPeriod` has its default, regardless of
+    /// `spec.settings.sync`. `externalIPs` and `serviceProxyName` affect what all nodes share, so they are not allowed
+    /// here.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-validations" = schema::override_rules()))]
     pub settings: SettingsSpec,
@@ -52,14 +53,14 @@ pub struct RolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<WavesBy>")]
     pub by: Option<WavesBy>,
-    /// How many nodes may have received a change without having answered, at a time: a number from 1, or a percentage
-    /// of the nodes that the change affects, such as `10%`. Default: `10%`.
+    /// How many nodes may be applying a change at the same time, that is, have received it and not yet reported: a
+    /// number from 1, or a percentage of the nodes that the change affects, such as `10%`. Default: `10%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::some_nodes")]
     pub max_parallel: Option<IntOrString>,
-    /// While more nodes than this fail or have lost their agents since they received a change, no other node receives
-    /// it: a number, or a percentage such as `5%`. For canaries the limit is 0. It also limits how many agents are
-    /// replaced at a time, at least one. Default: 1.
+    /// How many nodes may fail or lose their agents after they received a change, before the rollout waits: a number,
+    /// or a percentage such as `5%`. For canaries it is 0. Also how many agents are replaced at a time, at least 1.
+    /// Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_nodes")]
     pub max_unavailable: Option<IntOrString>,
@@ -93,8 +94,8 @@ pub struct CanarySpec {
     pub count: Option<u32>,
 }
 
-/// Conditions that nodes with a change must meet. Nodes that were away, failing or drifted before they received it do
-/// not count.
+/// Conditions that nodes with a change must meet. Nodes that were disconnected, failing or drifted before they received
+/// it do not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatesSpec {
@@ -106,7 +107,7 @@ pub struct GatesSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_drifted_nodes: Option<u32>,
-    /// The longest time from the creation of a plan until it is in force, on 99 of 100 nodes. Default: `5s`.
+    /// The longest time from the creation of a plan update until the kernel has it, on 99 of 100 nodes. Default: `5s`.
     #[serde(
         rename = "programmingP99",
         default,

@@ -16,46 +16,46 @@ pub struct RolloutStatus {
     /// after it has been paused and resumed. RolledBack: a gate failed, and the change was rolled back.
     #[schemars(schema_with = "schema::choice::<RolloutPhase>")]
     pub phase: RolloutPhase,
-    /// The revision of nodes that the current change has not reached.
-    #[schemars(length(max = limit::LABEL))]
+    /// The revision in force: that of all nodes except those that have received the current change.
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub current_revision: String,
     /// The revision that is being rolled out, or that failed; the current one if there is no change.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub target_revision: String,
     /// The wave: canary, a zone, or all; absent if no change is in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100))]
     pub wave: Option<String>,
-    /// Nodes that have received the change.
+    /// Number of nodes that have received the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub touched_nodes: Option<u32>,
-    /// Nodes that the change affects.
+    /// Number of nodes that the change affects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub total_nodes: Option<u32>,
     /// What the rollout waits for, as a sentence; absent if it only waits for time to pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::SENTENCE))]
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
     pub waiting_for: Option<String>,
     /// Why the last change was rolled back or stopped, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::SENTENCE))]
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
     pub reason: Option<String>,
-    /// The nodes that have received the change.
+    /// How far the change has come, for controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<ReachedNodes>,
-    /// Since when all nodes of the wave have it; the soak time counts from then.
+    /// Since when all nodes of the wave have the change; the soak time counts from then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub soaking_since: Option<Time>,
-    /// When nodes last received it.
+    /// When a node last received the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub touched_time: Option<Time>,
-    /// Nodes that were away or failing before they received the change. They do not count against it.
+    /// Nodes that were disconnected or failing before they received the change. They do not count against it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limit::EXCUSED), inner(length(max = limit::NAME)))]
+    #[schemars(length(max = limit::EXCUSED), inner(length(max = limit::NAME_CHARS)))]
     pub excused_nodes: Vec<String>,
     /// The rolled-back change is retried when the rollout is resumed.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -80,7 +80,7 @@ pub enum RolloutPhase {
     Progressing,
     /// A wave has the change and is observed.
     Soaking,
-    /// The operator paused it.
+    /// It is paused by `spec.rollout.paused`.
     Paused,
     /// A gate failed; the rollout continues only after it has been paused and resumed.
     Halted,
@@ -98,20 +98,20 @@ pub struct ReachedNodes {
     pub wave: WaveKind,
     /// The zone in progress; absent if there is none, or for nodes without a zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub zone: Option<String>,
-    /// The progress within the zone: the hash of the last node, 16 hexadecimal digits; absent if no node has received
-    /// the change.
+    /// The progress within the zone: the hash of the name of the last node that received the change, 16 hexadecimal
+    /// digits; absent if no node has received it. Nodes receive a change in the order of these hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = "^[0-9a-f]{16}$"))]
     pub through: Option<String>,
-    /// Names of the canaries.
+    /// The canaries that have received the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limit::CANARIES), inner(length(max = limit::NAME)))]
+    #[schemars(length(max = limit::CANARIES), inner(length(max = limit::NAME_CHARS)))]
     pub nodes: Vec<String>,
-    /// Zones whose nodes have all received it; an empty string means nodes without a zone.
+    /// Zones whose nodes have all received the change; an empty string means nodes without a zone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = limit::ZONES), inner(length(max = limit::LABEL)))]
+    #[schemars(length(max = limit::ZONES), inner(length(max = limit::LABEL_CHARS)))]
     pub zones: Vec<String>,
 }
 
@@ -131,17 +131,17 @@ pub enum WaveKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionRecord {
-    /// Its name: `default-` and a number, which is the generation that first requested it, or higher.
+    /// The name of the revision: `default-` and a number, which is the generation that first requested it, or higher.
     /// `spec.rollout.rollbackTo` refers to it.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub revision: String,
-    /// When it was first requested.
+    /// When the revision was first requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub since: Option<Time>,
     /// `spec.settings`, `spec.overrides` and the template of agents as JSON. It is a string, so that fields of later
     /// releases are preserved.
-    #[schemars(length(max = limit::REVISION_TEXT))]
+    #[schemars(length(max = limit::REVISION_SETTINGS_CHARS))]
     pub content: String,
 }
 

@@ -7,12 +7,12 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-/// Longest duration string.
-const LONGEST_DURATION: u32 = 20;
-/// Longest CIDR string: an IPv6 address, a slash, three digits.
-const LONGEST_CIDR: u32 = 43;
-/// Most ranges in one field.
-const MOST_CIDRS: u32 = 64;
+/// Maximum length of a duration string, in characters.
+const MAX_DURATION_CHARS: u32 = 20;
+/// Maximum length of a CIDR string, in characters: an IPv6 address, a slash, three digits.
+const MAX_CIDR_CHARS: u32 = 43;
+/// Maximum number of ranges in one field.
+const MAX_CIDRS: u32 = 64;
 
 /// The pattern of a duration: the longest unit first, each at most once.
 const DURATION: &str = "^(0|([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,8}s)?([0-9]{1,9}ms)?)$";
@@ -23,16 +23,15 @@ const SECONDS: &str = "^(0|([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,8}s)?)$";
 pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
     duration_like(
         DURATION,
-        "write whole numbers with units, the longest first: h, m, s or ms, like 30s or 1m30s",
+        "write hours, minutes, seconds and milliseconds in this order, such as 30s or 1m30s",
     )
 }
 
-/// A duration that the kernel counts in whole seconds.
+/// A duration in whole seconds.
 pub(crate) fn seconds(_: &mut SchemaGenerator) -> Schema {
     duration_like(
         SECONDS,
-        "write whole numbers with units, the longest first: h, m or s, like 60s or 1h30m; \
-         the kernel counts whole seconds here",
+        "write hours, minutes and seconds in this order, such as 90s or 1h30m; milliseconds are not accepted here",
     )
 }
 
@@ -40,7 +39,7 @@ fn duration_like(pattern: &str, message: &str) -> Schema {
     json_schema!({
         "type": "string",
         "minLength": 1,
-        "maxLength": LONGEST_DURATION,
+        "maxLength": MAX_DURATION_CHARS,
         "x-kubernetes-validations": [rule(&format!("self.matches('{pattern}')"), message)],
     })
 }
@@ -110,11 +109,11 @@ pub(crate) fn node_port_addresses(_: &mut SchemaGenerator) -> Schema {
 fn cidr_list(item: &Value, list: &Value) -> Schema {
     let mut schema = json_schema!({
         "type": "array",
-        "maxItems": MOST_CIDRS,
+        "maxItems": MAX_CIDRS,
         "items": {
             "type": "string",
             "minLength": 1,
-            "maxLength": LONGEST_CIDR,
+            "maxLength": MAX_CIDR_CHARS,
             "x-kubernetes-validations": [item],
         },
     });

@@ -12,7 +12,8 @@ use crate::schema;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::settings_rules()))]
 pub struct SettingsSpec {
-    /// The IPVS scheduler of Services that do not name one: any that the kernel has. Default: `rr`.
+    /// The IPVS scheduler of Services that do not name one with the annotation `proxy.portolan.dev/scheduler`: rr, wrr,
+    /// lc, wlc, lblc, lblcr, sh, dh, sed, nq, mh, fo, ovf or twos. The kernel of each node must have it. Default: `rr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub scheduler: Option<String>,
@@ -38,7 +39,8 @@ pub struct SettingsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureSpec>,
     /// How connections to Services on a node's own addresses, such as node ports, are filtered. Open: they are
-    /// accepted regardless of the INPUT chain of the host. Respect: the INPUT chain decides. Default: Open.
+    /// accepted regardless of the INPUT chain of iptables; nftables tables of other programs, such as firewalld, still
+    /// apply. Respect: the INPUT chain decides. Default: Open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<HostFirewallMode>")]
     pub host_firewall: Option<HostFirewallMode>,
@@ -49,7 +51,8 @@ pub struct SettingsSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub external_ips: Option<ExternalIpsSpec>,
-    /// Virtual servers with addresses in these ranges are never modified. Default: none.
+    /// Addresses that Portolan leaves to other programs, for example to NodeLocal DNSCache: Services are not served at
+    /// addresses in these ranges, and virtual servers there are never modified. Default: none.
     #[serde(
         rename = "excludeCIDRs",
         default,
@@ -57,16 +60,16 @@ pub struct SettingsSpec {
     )]
     #[schemars(schema_with = "schema::cidrs")]
     pub exclude_cidrs: Option<Vec<String>>,
-    /// Connection timeouts of IPVS.
+    /// Connection timeouts of IPVS, `0s` to `2147483s`. `0s` keeps the value that the kernel has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<TimeoutsSpec>,
-    /// Connection tracking limits.
+    /// Size and timeouts of connection tracking. 0 or `0s` keeps the value that the kernel has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conntrack: Option<ConntrackSpec>,
-    /// How often the kernel is compared with the plan.
+    /// How often the agent applies changes, and how often it compares the kernel with the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncSpec>,
-    /// How removed backends are drained.
+    /// How connections to removed endpoints end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainSpec>,
     /// The reaction to kernel state that other programs changed. Repair: it is restored. Report: it is only reported.
@@ -74,7 +77,7 @@ pub struct SettingsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<DriftMode>")]
     pub drift: Option<DriftMode>,
-    /// Drop packets from backends that connection tracking classifies as invalid. Default: true.
+    /// Drop packets from endpoints that connection tracking classifies as invalid. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drop_invalid: Option<bool>,
     /// The dummy device of the routes to service ranges; it has no address. If the name changes, the former device is
@@ -82,13 +85,13 @@ pub struct SettingsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::kernel_name")]
     pub device: Option<String>,
-    /// The saved plan on disk.
+    /// Use of the plan that the agent saves on the node's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskSpec>,
-    /// The health port of the node. Default: 0.0.0.0, port 10256.
+    /// Where the agent serves the health of the node. Default: 0.0.0.0, port 10256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz: Option<ListenSpec>,
-    /// The metrics port. Default: 127.0.0.1, port 10249.
+    /// Where the agent serves metrics. Default: 127.0.0.1, port 10249.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<ListenSpec>,
     /// Serve Services whose label `service.kubernetes.io/service-proxy-name` has this value; empty means
@@ -104,19 +107,19 @@ pub struct SettingsSpec {
 #[schemars(extend("x-kubernetes-validations" = [
     schema::rule(
         "(has(self.mode) && self.mode == 'ClusterCIDR') == has(self.clusterCIDRs)",
-        "mode ClusterCIDR needs clusterCIDRs, and only that mode reads them",
+        "clusterCIDRs and mode ClusterCIDR belong together: set both or neither",
     ),
     schema::rule(
         "!has(self.clusterCIDRs) || size(self.clusterCIDRs) > 0",
-        "clusterCIDRs is empty; write the ranges that pods have their addresses from",
+        "clusterCIDRs is empty; write the address ranges of pods",
     ),
     schema::rule(
         "(has(self.mode) && self.mode == 'BridgeInterface') == has(self.bridge)",
-        "mode BridgeInterface needs bridge, and only that mode reads it",
+        "bridge and mode BridgeInterface belong together: set both or neither",
     ),
     schema::rule(
         "(has(self.mode) && self.mode == 'InterfaceNamePrefix') == has(self.prefix)",
-        "mode InterfaceNamePrefix needs prefix, and only that mode reads it",
+        "prefix and mode InterfaceNamePrefix belong together: set both or neither",
     ),
 ]))]
 pub struct LocalDetectionSpec {
@@ -163,7 +166,8 @@ pub enum DetectionMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MasqueradeSpec {
-    /// The bit of the packet mark for masquerading, 0 to 31. Default: 14.
+    /// The bit of the packet mark for masquerading, 0 to 31; it must differ from capture.bit. Default: 14, which
+    /// kube-proxy uses, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31))]
     pub bit: Option<u8>,
@@ -181,8 +185,8 @@ pub struct CaptureSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31))]
     pub bit: Option<u8>,
-    /// The priority of the first of three policy routing rules, 1 to 32763. The kernel evaluates lower numbers first.
-    /// Default: 90.
+    /// The priority of the policy routing rules, 1 to 32763. They use this number and the next two, which must be free.
+    /// The kernel evaluates lower numbers first. Default: 90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32763))]
     pub rule_priority: Option<u32>,
@@ -205,7 +209,8 @@ pub enum HostFirewallMode {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalIpsSpec {
-    /// External IPs outside of these ranges are not served. Default: all.
+    /// External IPs in these ranges are served, others are not. With an empty list none are served; if omitted, all
+    /// are.
     #[serde(
         rename = "allowedCIDRs",
         default,
@@ -215,7 +220,7 @@ pub struct ExternalIpsSpec {
     pub allowed_cidrs: Option<Vec<String>>,
 }
 
-/// Timeouts of IPVS connections, at most `2147483s`; `0s` keeps the current value of the kernel.
+/// Timeouts of IPVS connections, `0s` to `2147483s`. `0s` keeps the value that the kernel has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TimeoutsSpec {
@@ -223,17 +228,17 @@ pub struct TimeoutsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp: Option<String>,
-    /// TCP connections after a FIN. Default: `0s`.
+    /// TCP connections after a FIN. `0s` keeps the kernel's value. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp_fin: Option<String>,
-    /// UDP flows. Default: `0s`.
+    /// UDP flows. `0s` keeps the kernel's value. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub udp: Option<String>,
 }
 
-/// Connection tracking limits; 0 keeps the value of the kernel.
+/// Size and timeouts of connection tracking. 0 or `0s` keeps the value that the kernel has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConntrackSpec {
@@ -251,11 +256,11 @@ pub struct ConntrackSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub tcp_close_wait: Option<String>,
-    /// Timeout of UDP flows without a reply. Default: `0s`.
+    /// Timeout of UDP flows without a reply. `0s` keeps the kernel's value. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub udp_timeout: Option<String>,
-    /// Timeout of UDP flows with replies. Default: `0s`.
+    /// Timeout of UDP flows with replies. `0s` keeps the kernel's value. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub udp_stream_timeout: Option<String>,
@@ -264,7 +269,7 @@ pub struct ConntrackSpec {
     pub tcp_be_liberal: Option<bool>,
 }
 
-/// How often the kernel is compared with the plan.
+/// How often the agent applies changes, and how often it compares the kernel with the plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::sync_rules()))]
@@ -273,19 +278,19 @@ pub struct SyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub period: Option<String>,
-    /// The shortest interval between two passes for plan changes, at most `period`; changes in between are batched. A
-    /// pass for another reason includes them. If it is longer than `2m`, condition Applied reports AnswerOverdue in
-    /// the meantime. Default: `0s`.
+    /// How long the agent waits after it began to apply a change of the plan before it applies the next one, at most
+    /// `period`. Changes in between are applied together, or earlier with a comparison. With more than `2m`, waiting
+    /// nodes look overdue (condition Applied False, reason AnswerOverdue). Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_period: Option<String>,
 }
 
-/// How removed backends are drained.
+/// How connections to removed endpoints end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainSpec {
-    /// How long their connections may continue. Default: `1m`.
+    /// How long connections to a removed endpoint may continue. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub deadline: Option<String>,
@@ -300,15 +305,17 @@ pub enum DriftMode {
     Report,
 }
 
-/// The saved plan on disk.
+/// Use of the plan that the agent saves on the node's disk.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSpec {
-    /// After a reboot, a plan older than this is used for boot-critical Services only. Default: `10m`.
+    /// After a reboot, a plan older than this is used for boot-critical Services only: those with the annotation
+    /// `proxy.portolan.dev/boot-critical`, default/kubernetes and the cluster DNS. Default: `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub max_age: Option<String>,
-    /// How long without any controller until an older plan is used for all Services. Default: `1m`.
+    /// After a reboot with a plan older than `maxAge`: how long the agent waits for a controller before it uses that
+    /// plan for all Services nevertheless. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub grace: Option<String>,
@@ -318,11 +325,12 @@ pub struct DiskSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenSpec {
-    /// The address; an unspecified address means both IP families, an empty string disables the server.
+    /// The listen address. 0.0.0.0 or :: listens on all addresses of both IP families; an empty string disables the
+    /// server. Default: 0.0.0.0 for healthz, 127.0.0.1 for metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::address_or_none")]
     pub bind_address: Option<String>,
-    /// The port; 0 disables the server.
+    /// The port; 0 disables the server. Default: 10256 for healthz, 10249 for metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub port: Option<u16>,

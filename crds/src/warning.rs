@@ -13,9 +13,9 @@ pub struct Warning {
     #[schemars(length(max = 600))]
     pub object: String,
     /// The reason as one word, for programs.
-    #[schemars(length(max = limit::LABEL))]
+    #[schemars(length(max = limit::LABEL_CHARS))]
     pub reason: String,
     /// The reason as a sentence: the field, and what to write instead.
-    #[schemars(length(max = limit::SENTENCE))]
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
     pub message: String,
 }

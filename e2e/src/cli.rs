@@ -9,12 +9,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 
+use crate::checks::Checks;
 use crate::console::{Console, Table, complain};
 use crate::control_plane::stand;
 use crate::files::Files;
 use crate::jaeger::show as trace;
 use crate::program::cpu_seconds_with_ended_children;
-use crate::scenario::{self, ApiServer, Checks, Scenario, Stage};
+use crate::scenario::{self, Scenario};
+use crate::stage::{ApiServer, Stage};
 use crate::waits::Waits;
 use crate::{bench, demo, real, stop};
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::harness::logs;
+use crate::logs;
 use crate::program::{Program, Running};
 use crate::topology::Topology;
 use crate::topology::world::{Node, Resident};
@@ -308,7 +308,7 @@ impl Cluster {
     }
 }
 
-/// The operations of a line that says "applied" and `operations=N`, coloured or not.
+/// The operations of a line that says "the plan is in force" and `operations=N`, coloured or not.
 pub(crate) fn operations(line: &str) -> Option<u64> {
     let mut plain = String::new();
     let mut escaped = false;
@@ -321,7 +321,7 @@ pub(crate) fn operations(line: &str) -> Option<u64> {
         }
     }
     let rest = plain
-        .contains("applied")
+        .contains("the plan is in force")
         .then(|| plain.split_once("operations="))??
         .1;
     rest.split(|c: char| !c.is_ascii_digit())
@@ -356,10 +356,16 @@ mod tests {
 
     #[test]
     fn operations_are_read_from_plain_and_coloured_lines() {
-        let line = "2026-11-21T11:00:00Z  INFO portolan_agent: applied batch=3 operations=17 ms=4";
+        let line = "2026-11-21T11:00:00Z  INFO the plan is in force services=3 operations=17 ms=4";
         assert_eq!(operations(line), Some(17));
-        let line = "\x1b[32m INFO\x1b[0m applied \x1b[3moperations\x1b[0m\x1b[2m=\x1b[0m0 hash=ab";
+        let line = "\x1b[32m INFO\x1b[0m the plan is in force \x1b[3moperations\x1b[0m\x1b[2m=\x1b[0m0 hash=ab";
         assert_eq!(operations(line), Some(0));
-        assert_eq!(operations("INFO received operations=3"), None);
+        for other in [
+            "received",
+            "the saved plan is in force",
+            "the plan is not fully in force",
+        ] {
+            assert_eq!(operations(&format!("INFO {other} operations=3")), None);
+        }
     }
 }

@@ -1,20 +1,24 @@
 //! Scenarios that run in place, in the guest or on a host whose kernel has IPVS.
 //!
 //! From the ground up: [`program`] starts known programs, [`namespace`] enters network namespaces, [`topology`]
-//! builds nodes, pods and outsiders from them, [`traffic`] sends and answers in them, [`witness`] reads the kernel's
-//! own view, [`cluster`] runs the controller and the agents, and [`jaeger`] shows where the time of a change went.
+//! builds nodes, pods and external clients from them, [`traffic`] sends and answers in them, [`witness`] reads the
+//! kernel's own view, [`cluster`] runs the controller and the agents, and [`jaeger`] shows where the time of a change
+//! went.
 //! [`scenario`] (on a harness that all scenarios share) and [`demo`] combine all of these. Expectations come from
-//! checked-in tables ([`expectation`]), never from the programs under test.
+//! checked-in tables ([`expectation`]), never from the programs under test. [`stage`] has the arguments of all of
+//! them, and [`checks`] counts what they check.
 //!
 //! Everything a scenario makes is a guard: processes end and namespaces go when it is dropped.
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod chance;
+pub mod checks;
 pub mod cli;
 pub mod cluster;
 pub mod console;
 pub mod control_plane;
+mod credentials;
 pub mod demo;
 pub mod expectation;
 pub mod files;
@@ -22,6 +26,7 @@ mod harness;
 mod installation;
 pub mod jaeger;
 pub mod light_agents;
+mod logs;
 pub mod manifests;
 pub mod mounts;
 pub mod namespace;
@@ -29,6 +34,7 @@ pub mod program;
 mod prometheus;
 mod real;
 pub mod scenario;
+pub mod stage;
 pub mod stop;
 pub mod topology;
 pub mod traffic;

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
-use portolan_agent::slot::{PlanSlot, Taken, Woken};
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ pub struct LightAgents {
 /// One of them; dropping it closes its stream.
 #[derive(Debug)]
 struct Agent {
-    slot: Arc<PlanSlot>,
+    plans: Arc<PlanWatch>,
     link: watch::Receiver<Link>,
     failing: Arc<AtomicBool>,
     held: Arc<AtomicBool>,
@@ -140,7 +140,7 @@ impl LightAgents {
     ) -> Result<()> {
         self.remove(&node);
         let runtime = self.runtime.as_ref().context("they have ended")?;
-        let slot = Arc::new(PlanSlot::default());
+        let plans = Arc::new(PlanWatch::default());
         let (done, applied) = watch::channel(Applied::default());
         let sender = watch::Sender::default();
         let link = sender.subscribe();
@@ -149,7 +149,7 @@ impl LightAgents {
             node: node.as_str().into(),
             version: version.into(),
             controllers,
-            slot: slot.clone(),
+            plans: plans.clone(),
             applied,
             draining,
             health: Arc::default(),
@@ -157,7 +157,7 @@ impl LightAgents {
         };
         let receives = runtime.spawn(receiver.run()).abort_handle();
         let agent = Agent {
-            slot,
+            plans,
             link,
             failing: Arc::new(fails.into()),
             held: Arc::default(),
@@ -165,8 +165,8 @@ impl LightAgents {
             taken: Arc::default(),
             receives,
         };
-        let (slot, fails, holds) = (
-            agent.slot.clone(),
+        let (plans, fails, holds) = (
+            agent.plans.clone(),
             agent.failing.clone(),
             agent.held.clone(),
         );
@@ -174,7 +174,7 @@ impl LightAgents {
         std::thread::Builder::new()
             .name(format!("{node} takes"))
             .spawn(move || {
-                take(&slot, &fails, &holds, &dislike, &history, &done);
+                take(&plans, &fails, &holds, &dislike, &history, &done);
                 // Nothing ever drains, but the sender has to live until `take` returns, or the
                 // receiver would see a closed channel.
                 drop(drains);
@@ -191,14 +191,14 @@ impl LightAgents {
     /// The hash of a node's plan; `None` before it has one.
     #[must_use]
     pub fn hash(&self, node: &str) -> Option<PlanHash> {
-        self.agents.get(node)?.slot.hash()
+        self.agents.get(node)?.plans.hash()
     }
 
     /// A node's plan in the printed form, without warnings, which are not on the stream.
     #[must_use]
     pub fn plan(&self, node: &str) -> Option<PlanDocument> {
-        let slot = &self.agents.get(node)?.slot;
-        slot.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
+        let plans = &self.agents.get(node)?.plans;
+        plans.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
     }
 
     /// Makes the node's agent fail to apply plans from now on, with [`FAILURE`], or apply them again, including the
@@ -206,7 +206,7 @@ impl LightAgents {
     pub fn set_failing(&self, node: &str, fails: bool) {
         if let Some(agent) = self.agents.get(node) {
             agent.failing.store(fails, Ordering::Relaxed);
-            agent.slot.disturb();
+            agent.plans.disturb();
         }
     }
 
@@ -254,7 +254,7 @@ impl LightAgents {
     /// The scheduler in the settings of a node; `None` before it has a plan.
     #[must_use]
     pub fn scheduler(&self, node: &str) -> Option<String> {
-        scheduler(&self.agents.get(node)?.slot)
+        scheduler(&self.agents.get(node)?.plans)
     }
 
     /// How the way of a node's agent to the controller is.
@@ -283,13 +283,13 @@ fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn scheduler(slot: &PlanSlot) -> Option<String> {
-    slot.peek(|plan| Some(plan.node()?.settings.scheduler.to_string()))
+fn scheduler(plans: &PlanWatch) -> Option<String> {
+    plans.peek(|plan| Some(plan.node()?.settings.scheduler.to_string()))
 }
 
 /// Reports every plan as in force or as failed.
 fn take(
-    slot: &PlanSlot,
+    plans: &PlanWatch,
     fails: &AtomicBool,
     holds: &AtomicBool,
     dislike: &Mutex<Dislike>,
@@ -298,16 +298,16 @@ fn take(
 ) {
     let (mut generation, mut hash) = (0, PlanHash::default());
     loop {
-        match slot.wait(LOOK) {
+        match plans.wait(LOOK) {
             Woken::Stopped => return,
             Woken::TimedOut => continue,
-            Woken::Disturbed => drop(slot.take_disturbance()),
+            Woken::Disturbed => drop(plans.take_disturbance()),
             Woken::Changed => {
                 Taken {
                     generation,
                     hash,
                     ..
-                } = slot.take();
+                } = plans.take();
                 locked(history).note(hash);
             }
         }
@@ -315,7 +315,7 @@ fn take(
             std::thread::sleep(STUCK);
         }
         let mut dislike = locked(dislike);
-        let disliked = dislike.scheduler.is_some() && dislike.scheduler == scheduler(slot);
+        let disliked = dislike.scheduler.is_some() && dislike.scheduler == scheduler(plans);
         dislike.met |= disliked;
         drop(dislike);
         let applied = if disliked || fails.load(Ordering::Relaxed) {
@@ -340,7 +340,7 @@ fn take(
 impl Drop for Agent {
     fn drop(&mut self) {
         self.held.store(false, Ordering::Relaxed);
-        self.slot.stop();
+        self.plans.stop();
         self.receives.abort();
     }
 }

@@ -48,12 +48,12 @@ fn keys(text: &str) -> Vec<Key> {
     keys
 }
 
-/// Keys with a comment, and those that share the one of the key before; what is below them is their default.
+/// Keys with a comment, and keys that share the comment of the previous key. Nested keys are part of their default.
 fn described(keys: Vec<Key>) -> Vec<Key> {
     let mut all: Vec<Key> = Vec::new();
     for mut key in keys {
         if key.comment.is_empty() {
-            // The first key below another one belongs to its default, and so do all beside that.
+            // The first nested key belongs to the default of its parent, and so do its siblings.
             let parent = &key.path[..key.path.len() - 1];
             let Some(before) = all
                 .iter()

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use portolan_e2e::program::Program;
 use toml::Table;
 
-/// What a crate must never have below it in normal builds; `*` at the end stands for any rest.
-/// Features that only tests switch on do not count. A crate of the workspace without a row fails the test.
+/// Crates that must not be dependencies of a crate in normal builds; `*` at the end matches any suffix.
+/// Features that only tests enable do not count. A crate of the workspace without a row fails the test.
 #[rustfmt::skip]
 const NEVER: &[(&str, &[&str])] = &[
     ("portolan-plan",       &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, CLOCK, CHANCE, "portolan-*"]),
     ("portolan-metrics",    &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-*"]),
     ("portolan-proto",      &[KUBE, K8S, NETLINK, "portolan-planner", "portolan-crds", "portolan-reconcile"]),
     ("portolan-crds",       &[ASYNC, GRPC, NETLINK, "portolan-*"]),
-    ("portolan-rollout",    &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-*"]),
+    ("portolan-rollout-policy",    &[KUBE, K8S, WIRE, GRPC, ASYNC, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-*"]),
     ("portolan-planner",    &[KUBE, K8S, GRPC, ASYNC, NETLINK, CLOCK, CHANCE, "portolan-proto", "portolan-crds"]),
     ("portolan-controller", &[NETLINK, "ipvs-rs", "ipset-rs", "portolan-agent", "portolan-reconcile"]),
     ("netlink-blocking",    &[KUBE, K8S, GRPC, ASYNC, WIRE, "portolan-*", "ipvs-rs", "ipset-rs"]),
@@ -75,7 +75,7 @@ fn members() -> BTreeMap<String, Table> {
     crates.collect()
 }
 
-/// Everything below a crate in a normal build, itself left out.
+/// All dependencies of a crate in a normal build, direct and indirect.
 fn below(name: &str) -> BTreeSet<String> {
     let tree = Program::Cargo
         .run(&[
@@ -159,7 +159,7 @@ fn every_dependency_that_comes_in_has_its_reason_beside_it() {
     let section = text.split("[workspace.dependencies]").nth(1).unwrap();
     let mut seen = 0;
     for line in section.lines().take_while(|line| !line.starts_with('[')) {
-        // Crates of our own are named by path and need no reason.
+        // Crates of the workspace are declared by path and need no reason.
         if line.contains('=') && !line.contains("path = ") {
             let reason = line.split_once('#').map_or("", |(_, reason)| reason.trim());
             assert!(!reason.is_empty(), "no reason beside: {line}");
@@ -188,7 +188,7 @@ fn every_crate_inherits_the_lints_and_names_versions_nowhere_else() {
                 continue;
             };
             for (dependency, how) in dependencies {
-                // A crate names itself to switch on a feature for its own tests.
+                // A crate depends on itself to enable a feature for its tests.
                 if how.get("path").and_then(toml::Value::as_str) == Some(".") {
                     continue;
                 }
@@ -252,7 +252,7 @@ fn programs_as_they_are_shipped_have_no_feature_for_tests() {
     }
 }
 
-/// Else cargo would compile most of the tree twice: once for tests, once for the programs that scenarios start.
+/// Otherwise cargo would compile most of the tree twice: once for tests, once for the programs that scenarios start.
 #[test]
 fn programs_and_tests_need_the_same_features() {
     let (programs, tests) = (

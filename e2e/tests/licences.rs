@@ -139,7 +139,7 @@ fn packages() -> Vec<Package> {
 
 /// Whether a licence expression can be satisfied with the allowed licences alone.
 fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Result<bool, String> {
-    // `/` is how `OR` was written before expressions were.
+    // `/` is the old notation for `OR`.
     let spaced = expression
         .replace('(', " ( ")
         .replace(')', " ) ")
@@ -253,7 +253,7 @@ fn no_banned_crate_and_no_version_without_bounds_comes_in() {
         if let Some(ban) = bans.deny.iter().find(|ban| ban.name == package.name) {
             wrong.push(format!("{} is banned: {}", package.name, ban.reason));
         }
-        // Others' manifests are theirs: the registry refuses wildcards anyway.
+        // Only crates of the workspace: the registry rejects wildcards in all others.
         let ours = package.source.is_none();
         for dependency in package.dependencies.iter().filter(|_| ours) {
             if dependency.req == "*" && dependency.path.is_none() {

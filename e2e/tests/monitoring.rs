@@ -10,7 +10,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The documents of metrics; tests of both programs verify them.
-const DOCUMENTS: [&str; 2] = ["controller/METRICS.md", "node-agent/METRICS.md"];
+const DOCUMENTS: [&str; 2] = [
+    "docs/reference/controller-metrics.md",
+    "docs/reference/agent-metrics.md",
+];
 const ASKING: [&str; 3] = [
     "charts/portolan/monitoring/rules.yaml",
     "charts/portolan/monitoring/dashboard.json",
@@ -47,12 +50,12 @@ fn exported() -> BTreeSet<String> {
     names
 }
 
-/// Names of metrics in a text, but for those that recording rules make (`level:metric:operations`).
+/// Names of metrics in a text, except those of recording rules (`level:metric:operations`).
 fn asked(text: &str) -> BTreeSet<String> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
     let words = text.split(|c: char| !is_of_name(c));
     let names = words.filter(|word| OURS.iter().any(|start| word.starts_with(start)));
-    // A word of the name of a job or of a program is none of them.
+    // Parts of the names of jobs and programs are not metrics.
     let names = names.filter(|word| !word.ends_with(['_', ':']) && !word.contains(':'));
     names.map(str::to_owned).collect()
 }

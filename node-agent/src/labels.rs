@@ -5,11 +5,11 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEn
 
 /// Label for the address family, spelled as by kube-proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct OfFamily {
+pub(crate) struct FamilyLabel {
     pub(crate) ip_family: FamilyName,
 }
 
-impl From<Family> for OfFamily {
+impl From<Family> for FamilyLabel {
     fn from(family: Family) -> Self {
         let ip_family = FamilyName(family);
         Self { ip_family }

@@ -19,21 +19,21 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
-use crate::slot::PlanSlot;
 
 /// The value in `nodePortAddresses` that enables it.
 pub const LOCALHOST: &str = "localhost";
 /// Maximum number of proxied connections; further ones wait.
-const CONNECTIONS: usize = 1024;
+const MAX_CONNECTIONS: usize = 1024;
 /// Maximum number of backends that are tried for one connection.
-const TRIES: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Timeout for connecting to a backend.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Retry delay for a port that is in use.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, which happens with too many open files.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listen addresses with the Service ports that they serve.
 type Ports = BTreeMap<SocketAddr, Target>;
@@ -47,13 +47,13 @@ struct Target {
 }
 
 /// Listens on the node ports of the current plan until the program ends.
-pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
+pub async fn serve(plans: Arc<PlanWatch>, mut applied: watch::Receiver<Applied>) {
     let mut open: BTreeMap<SocketAddr, (Target, Listening)> = BTreeMap::new();
     let mut taken: BTreeMap<SocketAddr, String> = BTreeMap::new();
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         applied.mark_unchanged();
-        let wanted = slot.peek(ports);
+        let wanted = plans.peek(ports);
         open.retain(|place, (target, _)| wanted.get(place) == Some(target));
         taken.retain(|place, _| wanted.contains_key(place));
         for (place, target) in wanted {
@@ -65,7 +65,7 @@ pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
                     if taken.remove(&place).is_some() {
                         info!(%place, service = %target.service, "now listening for a node port on loopback");
                     }
-                    let task = accept(listener, target.clone(), slot.clone(), room.clone());
+                    let task = accept(listener, target.clone(), plans.clone(), room.clone());
                     open.insert(place, (target, Listening(tokio::spawn(task))));
                 }
                 Err(error) => log_failure(&mut taken, place, &target, &error),
@@ -73,7 +73,7 @@ pub async fn serve(slot: Arc<PlanSlot>, mut applied: watch::Receiver<Applied>) {
         }
         tokio::select! {
             changed = applied.changed() => if changed.is_err() { return },
-            () = sleep(RETRY), if !taken.is_empty() => {}
+            () = sleep(RETRY_DELAY), if !taken.is_empty() => {}
         }
     }
 }
@@ -89,7 +89,7 @@ fn log_failure(
     if taken.get(&place) != Some(&why) {
         let (service, port) = (&target.service, place.port());
         warn!(
-            "listen on {place} for the node port of {service}: {error}; `ss -ltnp sport = {port}` on the node shows \
+            "cannot listen on {place} for the node port of {service}: {error}; `ss -ltnp sport = {port}` on the node shows \
              the program that uses it"
         );
     }
@@ -144,18 +144,23 @@ impl Drop for Listening {
     }
 }
 
-async fn accept(listener: TcpListener, target: Target, slot: Arc<PlanSlot>, room: Arc<Semaphore>) {
+async fn accept(
+    listener: TcpListener,
+    target: Target,
+    plans: Arc<PlanWatch>,
+    room: Arc<Semaphore>,
+) {
     let turn = AtomicUsize::new(0);
     loop {
         let Ok((client, _)) = listener.accept().await else {
-            sleep(BREATH).await;
+            sleep(ACCEPT_PAUSE).await;
             continue;
         };
         // Acquired after accept, so that an unused port does not take capacity from others.
         let Ok(place) = room.clone().acquire_owned().await else {
             return;
         };
-        let backends = slot.peek(|plan| backends(plan, &target));
+        let backends = plans.peek(|plan| backends(plan, &target));
         let first = turn.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             pass_on(client, &backends, first).await;
@@ -186,11 +191,11 @@ fn backends(plan: &NodePlan, target: &Target) -> Vec<SocketAddr> {
 
 /// Proxies a stream to the first backend that accepts it; without one the client's connection is closed.
 async fn pass_on(mut client: TcpStream, backends: &[SocketAddr], first: usize) {
-    for turn in 0..backends.len().min(TRIES) {
+    for turn in 0..backends.len().min(MAX_ATTEMPTS) {
         let Some(backend) = backends.get((first + turn) % backends.len()) else {
             return;
         };
-        match timeout(CONNECT, TcpStream::connect(backend)).await {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(backend)).await {
             Ok(Ok(mut server)) => {
                 // Errors of the stream concern only the client and the backend.
                 drop(copy_bidirectional(&mut client, &mut server).await);

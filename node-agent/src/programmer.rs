@@ -5,17 +5,17 @@
 //! node's network it immediately reads links, addresses and routes, and nothing else.
 
 mod applied;
+mod chunks;
 mod drain;
 mod drift;
 mod flows;
-mod look;
+mod log;
+mod observe;
 mod outcome;
 mod pace;
 mod part;
-mod pieces;
 mod schedule;
 mod steps;
-mod told;
 mod traffic;
 
 use std::collections::BTreeSet;
@@ -25,34 +25,34 @@ use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, NodePlan};
 use portolan_reconcile::{
-    Desired, Ipv6Off, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, puts_off, ready,
+    Desired, Ipv6Off, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, postpones, ready,
 };
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
 pub use self::applied::Applied;
+use self::chunks::Chunks;
 use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
-use self::look::{Begun, Ground, Novelty};
+use self::log::{PassReason, log_pass};
+use self::observe::{PartialRead, ReadParams, ReadResult};
 use self::outcome::Outcome;
 use self::pace::Pace;
 use self::part::{Job, Work};
-use self::pieces::InPieces;
 use self::schedule::{Pass, Schedule};
 pub use self::steps::Step;
-use self::told::{Why, log_pass};
 use crate::drains::Drain;
-use crate::health::{Health, Passed};
+use crate::health::{Health, PassReport};
 use crate::kernel::{Kernel, KernelError};
+use crate::plan_watch::{PlanWatch, Source, Woken};
 use crate::record::Record;
-use crate::slot::{PlanSlot, Source, Woken};
 
 /// Reconciles a kernel with the plan.
 #[derive(Debug)]
 pub struct Programmer<K> {
     kernel: K,
-    slot: Arc<PlanSlot>,
+    plans: Arc<PlanWatch>,
     record: Record,
     /// The virtual servers that may be modified; `None` before the first plan if there is no record.
     owned: Option<Owned>,
@@ -60,7 +60,7 @@ pub struct Programmer<K> {
     unrecorded: bool,
     shadow: Option<Observed>,
     /// The partial result of a read of the kernel that has not finished.
-    begun: Option<Begun>,
+    partial_read: Option<PartialRead>,
     /// The network of the last discarded shadow.
     last_network: Option<Network>,
     /// The device in both of these.
@@ -78,7 +78,7 @@ pub struct Programmer<K> {
     source: Source,
     pace: Pace,
     /// Traffic of Services, if enabled.
-    traffic: Option<traffic::Reading>,
+    traffic: Option<traffic::TrafficReader>,
     /// The last logged reason why the node has no IPv6.
     ipv6_off: Option<Ipv6Off>,
 }
@@ -88,7 +88,7 @@ impl<K: Kernel> Programmer<K> {
     /// backends in `draining`.
     pub fn new(
         kernel: K,
-        slot: Arc<PlanSlot>,
+        plans: Arc<PlanWatch>,
         record: Record,
         applied: watch::Sender<Applied>,
         draining: watch::Sender<BTreeSet<IpAddr>>,
@@ -97,7 +97,8 @@ impl<K: Kernel> Programmer<K> {
         let owned = record.read().unwrap_or_else(|problem| {
             warn!(
                 %problem,
-                "continuing without the record: virtual servers at addresses and ports of the plan count as owned"
+                "the ownership record cannot be read; the agent owns the virtual servers that its sets admit, and \
+                 those at addresses that only Services use"
             );
             None
         });
@@ -107,12 +108,12 @@ impl<K: Kernel> Programmer<K> {
         });
         Self {
             kernel,
-            slot,
+            plans,
             record,
             owned,
             unrecorded: false,
             shadow: None,
-            begun: None,
+            partial_read: None,
             last_network: None,
             device: None,
             retired: BTreeSet::new(),
@@ -139,7 +140,7 @@ impl<K: Kernel> Programmer<K> {
         self.drains.listed()
     }
 
-    /// Runs until the slot is stopped. The kernel state stays (S-199).
+    /// Runs until the watch is stopped. The kernel state stays (S-199).
     pub fn run(mut self) {
         let mut schedule = Schedule::default();
         let mut failed = false;
@@ -154,16 +155,16 @@ impl<K: Kernel> Programmer<K> {
             };
             let pace = &self.pace;
             let pause = |plan: &NodePlan| pace.left(plan, Instant::now());
-            let woken = self.slot.wait_paced(wait, pause);
+            let woken = self.plans.wait_paced(wait, pause);
             if woken == Woken::Stopped {
                 return;
             }
-            self.look_at_drains();
+            self.count_drains();
             // A sequence of changes must not postpone the read of the kernel.
             let late = schedule.is_due(Instant::now());
             // The shadow of unrepaired drift shows the state before the drift, but the new plan may change it.
             if late || (woken == Woken::Changed && self.drift.leaves_alone()) {
-                self.forget();
+                self.discard_shadow();
             }
             // The timeout was only for counting connections.
             if woken == Woken::TimedOut && !late && !unfinished && self.shadow.is_some() {
@@ -177,33 +178,32 @@ impl<K: Kernel> Programmer<K> {
                 }
             }
             let why = match woken {
-                Woken::Changed => Why::Changed,
-                _ if failed => Why::Failed,
-                _ if unfinished => Why::PutOff,
-                Woken::Disturbed if !late => Why::Disturbed,
-                _ => Why::Due,
+                Woken::Changed => PassReason::Changed,
+                _ if failed => PassReason::Failed,
+                _ if unfinished => PassReason::Postponed,
+                Woken::Disturbed if !late => PassReason::Disturbed,
+                _ => PassReason::Due,
             };
-            let looks = self.shadow.is_none();
+            let reads_all = self.shadow.is_none();
             let pass = self.pass(why);
             failed = pass.failed;
             unfinished = pass.unfinished && !failed;
-            schedule.note(Instant::now(), looks, pass);
+            schedule.note(Instant::now(), reads_all, pass);
         }
     }
 
     /// Reconciles the kernel with the plan, and publishes the result.
-    fn pass(&mut self, why: Why) -> Pass {
+    fn pass(&mut self, why: PassReason) -> Pass {
         let mut outcome = Outcome::default();
         let started = outcome.steps.began();
-        let ground = self.slot.peek(Ground::of);
-        let period = ground
-            .as_ref()
-            .map_or(Duration::MAX, |ground| ground.period);
-        let novelty = outcome.step("look", |outcome| {
-            let look = |ground| self.look(ground, outcome);
-            ground.as_ref().map_or(Novelty::Some, look)
+        let params = self.plans.peek(ReadParams::of);
+        let period = params.as_ref().map_or(Duration::MAX, |p| p.period);
+        let read = outcome.step("read network", |outcome| {
+            let refresh = |params| self.refresh_shadow(params, outcome);
+            params.as_ref().map_or(ReadResult::MaybeChanged, refresh)
         });
-        let in_step = why == Why::Changed && novelty == Novelty::None && outcome.failed == 0;
+        let in_step =
+            why == PassReason::Changed && read == ReadResult::Unchanged && outcome.failed == 0;
         let Job {
             generation,
             hash,
@@ -211,7 +211,7 @@ impl<K: Kernel> Programmer<K> {
             trace,
             work,
         } = outcome.step("desired state", |_| self.take(in_step));
-        self.finish_look(work.desired(), &mut outcome);
+        self.finish_full_read(work.desired(), &mut outcome);
         // Nothing is written before the first complete plan (S-183).
         if generation == 0 {
             return Pass::nothing(period, started.elapsed());
@@ -220,18 +220,19 @@ impl<K: Kernel> Programmer<K> {
             let applied = self.applied.borrow();
             (applied.generation, applied.hash)
         };
-        let why = if generation > seen { Why::Changed } else { why };
-        if generation > seen && self.source == Source::Controller {
+        let is_new = generation > seen;
+        let why = if is_new { PassReason::Changed } else { why };
+        if is_new && self.source == Source::Controller {
             self.pace.begin(started);
         }
         let services = work.services();
-        self.work_on(work, &mut outcome);
+        self.reconcile(work, &mut outcome);
         let failed = outcome.failed > 0;
         let took = started.elapsed();
         let mut unwritten = std::mem::take(&mut outcome.unwritten);
-        unwritten.extend(self.forwards_no_ipv6());
+        unwritten.extend(self.ipv6_forwarding_warning());
         self.health.set_unwritten(unwritten);
-        if let Some(Ground { node, .. }) = ground {
+        if let Some(ReadParams { node, .. }) = params {
             self.passed(outcome.passed(generation, node, facts, took));
         }
         let applied = Applied {
@@ -258,12 +259,12 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
-    fn passed(&self, passed: Passed) {
+    fn passed(&self, passed: PassReport) {
         let complete = self.source != Source::BootCritical;
-        self.health.passed(Passed { complete, ..passed });
+        self.health.passed(PassReport { complete, ..passed });
     }
 
-    fn work_on(&mut self, work: Work, outcome: &mut Outcome) {
+    fn reconcile(&mut self, work: Work, outcome: &mut Outcome) {
         match work {
             Work::Part(_, part) => self.follow(*part, outcome),
             Work::Whole(Some(desired)) => self.write(*desired, outcome),
@@ -302,7 +303,7 @@ impl<K: Kernel> Programmer<K> {
         self.shadow = Some(shadow);
         self.shared = Some(Shared::from(desired));
         if !sound {
-            self.forget();
+            self.discard_shadow();
         }
     }
 
@@ -322,31 +323,33 @@ impl<K: Kernel> Programmer<K> {
             }
         }
         if let Some(off) = desired.lacks_ipv6 {
-            outcome.fail(&look::without_ipv6(off), &[Family::Ipv6]);
+            outcome.fail(&observe::without_ipv6(off), &[Family::Ipv6]);
         }
         self.unrecorded |= owned.claim(desired);
-        self.put_on_record(owned, outcome);
+        self.save_record(owned, outcome);
         let phases = outcome.step("diff", |_| diff(shadow, desired, owned));
-        let may_take_away = self.source == Source::Controller;
+        let may_remove = self.source == Source::Controller;
         let phases = phases
             .into_iter()
-            .filter(|(phase, _)| may_take_away || !phase.takes_away());
+            .filter(|(phase, _)| may_remove || !phase.is_removal());
         let mut phases = phases.peekable();
         while let Some((phase, ops)) = phases.next() {
             debug!(?phase, operations = ops.len(), "writing");
-            if let (Phase::Hidden, Some((Phase::Rules, rules))) = (phase, phases.peek()) {
+            if let (Phase::AddUnroutedServers, Some((Phase::LoadRules, rules))) =
+                (phase, phases.peek())
+            {
                 // The sets that the rules need exist already or have failed: their phase comes before.
                 self.kernel
-                    .foresee(&ready(rules.clone(), shadow, desired).0);
+                    .prepare(&ready(rules.clone(), shadow, desired).0);
             }
-            outcome.unfinished |= puts_off(phase, &ops);
+            outcome.unfinished |= postpones(phase, &ops);
             // An operation whose precondition failed could open or remove too much.
             let (ops, held_back) = ready(ops, shadow, desired);
             for (op, reason) in held_back {
                 outcome.hold_back(&KernelError::new(&op, reason));
             }
             outcome.step(phase.name(), |outcome| {
-                for ops in InPieces::of(ops) {
+                for ops in Chunks::of(ops) {
                     self.apply(&ops, shadow, desired, outcome);
                 }
             });
@@ -354,7 +357,7 @@ impl<K: Kernel> Programmer<K> {
         shadow.share(desired);
         let sound = self.begin_drains(shadow, desired, owned, scope);
         self.unrecorded |= owned.release(shadow, desired, scope);
-        self.put_on_record(owned, outcome);
+        self.save_record(owned, outcome);
         // Only after all writes: before, the next datagram would create the same flow again (S-128).
         if self.source == Source::Controller {
             outcome.step("flows", |_| self.flows.clean(&mut self.kernel, desired));
@@ -392,7 +395,7 @@ impl<K: Kernel> Programmer<K> {
 
     /// Saves the record if it changed. Services work without it, but a failure is reported and retried in the next
     /// pass.
-    fn put_on_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
+    fn save_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
         if self.unrecorded && !outcome.unrecorded {
             match self.record.write(&owned.recorded) {
                 Ok(()) => self.unrecorded = false,

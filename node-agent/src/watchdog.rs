@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info};
 
-use crate::slot::PlanSlot;
+use crate::plan_watch::PlanWatch;
 
 /// Longer than any pass that makes progress: its waits have limits of their own, 10 s for a netlink reply and 5 s for
 /// the iptables lock.
-const LIMIT: Duration = Duration::from_secs(90);
+const HANG_TIMEOUT: Duration = Duration::from_secs(90);
 /// Interval between two checks.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The observed state of the thread.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Watch {
         };
         self.work = Some((work, since));
         let takes = now.duration_since(since);
-        if takes < LIMIT {
+        if takes < HANG_TIMEOUT {
             // The work number changed, so the previous work has ended.
             let back = self.reported && takes.is_zero();
             self.reported &= !back;
@@ -54,15 +54,15 @@ impl Watch {
 }
 
 /// Checks the thread until the program ends.
-pub(crate) async fn watch(slot: Arc<PlanSlot>) {
+pub(crate) async fn watch(plans: Arc<PlanWatch>) {
     let mut watch = Watch::default();
     loop {
-        match watch.check(slot.work(), Instant::now()) {
+        match watch.check(plans.work(), Instant::now()) {
             Some(Transition::Stuck(takes)) => stuck(takes),
             Some(Transition::Back) => info!("the thread that programs the kernel works again"),
             None => {}
         }
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -71,7 +71,7 @@ fn stuck(takes: Duration) {
     let (seconds, process) = (takes.as_secs(), std::process::id());
     error!(
         seconds,
-        "the thread that programs the kernel hangs: no plan is applied; the programmed state stays. \
+        "the thread that programs the kernel hangs: no plan reaches the kernel; the programmed state stays. \
          Check /proc/{process}/task/*/stack of the thread \"programmer\", and dmesg; if \
          `cat /proc/net/ip_vs` hangs as well, IPVS itself is locked, and only a reboot of the node helps"
     );

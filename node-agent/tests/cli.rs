@@ -40,6 +40,60 @@ fn refusal(arguments: &[&str], input: &str) -> String {
     format!("exit code {code}\n{errors}")
 }
 
+/// The long help of a command contains more than its line in the list of commands.
+#[test]
+fn the_help_of_each_command_has_its_main_sentence_and_its_exit_codes() {
+    for (command, sentence, codes) in [
+        (
+            "run",
+            "The programmed state then stays in the kernel",
+            "0 after a signal, 1 after an error",
+        ),
+        (
+            "init",
+            "safe to run at any time",
+            "0 if all steps succeeded, 1 if a step failed",
+        ),
+        (
+            "desired",
+            "Reads and changes no kernel",
+            "0, or 1 if the plan is not valid",
+        ),
+        (
+            "show",
+            "virtual servers with their Services",
+            "0, also if there are differences; 1 if the kernel cannot be read",
+        ),
+        (
+            "doctor",
+            "Works without a running agent or controller",
+            "0 if no check failed (warnings are possible), 1 if a check failed",
+        ),
+        (
+            "cleanup",
+            "Safe to repeat",
+            "0 if nothing is left, 1 if something could not be removed",
+        ),
+    ] {
+        let (code, help, errors) = run(&[command, "--help"], "");
+        assert_eq!((code, errors.as_str()), (0, ""), "{command}");
+        let words: Vec<_> = help.split_whitespace().collect();
+        let help = words.join(" ");
+        assert!(help.contains(sentence), "{command}: {help}");
+        let codes = format!("Exit codes: {codes}");
+        assert!(help.contains(&codes), "{command}: {help}");
+    }
+}
+
+/// A wrong filter must not leave a node without an agent.
+#[test]
+fn an_invalid_log_filter_is_reported_and_replaced_by_the_default() {
+    let (code, _, errors) = run(&[DESIRED, &["--log", "info=loud=1"]].concat(), PLAN);
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.starts_with("--log: \"info=loud=1\" is not a log filter ("));
+    assert!(errors.ends_with("); using info\n"), "{errors}");
+}
+
 const DESIRED: &[&str] = &["desired", "--plan", "-"];
 
 #[test]

@@ -10,6 +10,7 @@ mod running;
 
 use std::collections::BTreeSet;
 
+use portolan_agent::doctor::facts::Module;
 use portolan_agent::doctor::{Check, Diagnosis, Facts, Finding, Level, Style, render};
 
 use broken::Broken;
@@ -92,6 +93,59 @@ fn a_node_at_three_in_the_morning() {
 }
 
 #[test]
+fn an_empty_setting_is_reported_as_empty() {
+    let mut facts = healthy();
+    let name = "net.ipv4.ip_local_reserved_ports";
+    facts.sysctls.insert(name.into(), "".into());
+    let diagnosis = Diagnosis::of(&facts);
+    let alarms = alarms(&diagnosis);
+    let [alarm] = &alarms[..] else {
+        panic!("one alarm is expected: {alarms:#?}");
+    };
+    assert_eq!(alarm.message, format!("{name} is empty, not 30000-32767"));
+}
+
+#[test]
+fn before_an_install_problems_that_it_fixes_are_not_reported() {
+    let facts = never_ran(Module::Loadable);
+    assert!(Diagnosis::of(&facts).count(Level::Fail) > 2);
+    let diagnosis = Diagnosis::before_install(&facts);
+    assert_eq!(alarms(&diagnosis), Vec::<&Finding>::new());
+    for (check, end) in [
+        (Check::Ipvs, "`portolan-agent init` loads ip_vs"),
+        (Check::Sets, "`portolan-agent init` loads ip_set"),
+        (Check::Conntrack, "`portolan-agent init` loads nf_conntrack"),
+        (Check::Sysctls, "`portolan-agent init` writes them"),
+        (Check::StateDirectory, "the agent creates it"),
+        (Check::Plan, "the agent writes it"),
+    ] {
+        let mut findings = diagnosis.findings.iter();
+        let finding = findings.find(|finding| finding.check == check).unwrap();
+        assert!(finding.message.ends_with(end), "{finding:?}");
+        assert_eq!(finding.remedy, None, "{finding:?}");
+    }
+}
+
+#[test]
+fn before_an_install_a_module_that_may_be_missing_is_a_warning_and_a_missing_one_a_failure() {
+    let diagnosis = Diagnosis::before_install(&never_ran(Module::Unknown));
+    assert_eq!(diagnosis.count(Level::Fail), 0, "{diagnosis:#?}");
+    for check in [Check::Ipvs, Check::Sets, Check::Conntrack] {
+        let alarms = alarms(&diagnosis);
+        let alarm = alarms.iter().find(|alarm| alarm.check == check).unwrap();
+        let remedy = alarm.remedy.as_deref().unwrap();
+        assert!(remedy.contains("`portolan-agent init`"), "{alarm:?}");
+    }
+    let diagnosis = Diagnosis::before_install(&never_ran(Module::Missing));
+    let failed: Vec<_> = alarms(&diagnosis)
+        .into_iter()
+        .filter(|alarm| alarm.level == Level::Fail)
+        .map(|alarm| alarm.check)
+        .collect();
+    assert_eq!(failed, [Check::Modules, Check::Ipvs, Check::Sets]);
+}
+
+#[test]
 fn colours_are_for_terminals_only() {
     let diagnosis = Diagnosis::of(&badly_broken());
     let colour = Style {
@@ -122,6 +176,25 @@ fn badly_broken() -> Facts {
     for broken in broken::all().filter(whole) {
         (broken.break_it)(&mut facts);
     }
+    facts
+}
+
+/// A node that never ran an agent, whose modules are not loaded and are in this state.
+fn never_ran(module: Module) -> Facts {
+    let mut facts = healthy();
+    for name in ["ip_vs", "ip_set", "nf_conntrack"] {
+        facts.modules.insert(name.into(), module);
+    }
+    facts.servers = Err("IPVS is not loaded".into());
+    facts.sets = Err("address sets (ip_set) are not loaded".into());
+    facts.tracked = Err("/proc/sys/net/netfilter/nf_conntrack_count: no such file".into());
+    facts.connection_table_bits = Err("no such file".into());
+    facts
+        .sysctls
+        .insert("net.ipv4.ip_forward".into(), "0".into());
+    facts.state.1 = Ok(None);
+    facts.plan = Ok(None);
+    facts.record = Ok(None);
     facts
 }
 

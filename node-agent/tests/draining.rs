@@ -121,7 +121,7 @@ fn the_deadline_runs_from_when_the_endpoint_is_gone() {
     }
     let second = IpAddr::from([10, 244, 2, 5]);
     running.program(fast(without("web", |a| is_first(a) || a == second)));
-    running.slot.set_gone(BTreeSet::from([second]));
+    running.plans.set_gone(BTreeSet::from([second]));
     running.until("the endpoint that left is removed", |kernel| {
         weight(kernel, WEB, "10.244.2.5:8080").is_none()
     });

@@ -94,7 +94,7 @@ fn drift_is_repaired_and_counted_by_kind() {
     let repaired = |drift: &Drift| counts(drift, |count| count.repaired);
     let applied = running.wait(|applied| repaired(&applied.drift) == expected(frontends));
     assert_eq!(counts(&applied.drift, |c| c.found), expected(frontends));
-    assert!(applied.drift.values().all(|count| count.standing == 0));
+    assert!(applied.drift.values().all(|count| count.unrepaired == 0));
     assert_eq!(weight(&running.kernel, &backend), Some(1));
     running.stop();
 }
@@ -109,10 +109,10 @@ fn reported_drift_stays_until_the_plan_or_the_settings_change() {
     let frontends = entries(&running.kernel);
     let written = running.kernel.lock().log.len();
     let backend = damage(&running.kernel);
-    let standing = |drift: &Drift| counts(drift, |count| count.standing);
-    running.wait(|applied| standing(&applied.drift) == expected(frontends));
-    let looks = running.kernel.eyes().services;
-    running.until("more reads", |kernel| kernel.eyes().services > looks + 3);
+    let unrepaired = |drift: &Drift| counts(drift, |count| count.unrepaired);
+    running.wait(|applied| unrepaired(&applied.drift) == expected(frontends));
+    let looks = running.kernel.faults().services;
+    running.until("more reads", |kernel| kernel.faults().services > looks + 3);
     assert_eq!(
         running.kernel.lock().log.len(),
         written,
@@ -142,7 +142,7 @@ fn reported_drift_stays_until_the_plan_or_the_settings_change() {
     let loads = |kernel: &SharedModel| kernel.lock().log.len();
     let before = loads(&running.kernel);
     let applied = running.wait(|applied| applied.failed > 0);
-    assert_eq!(standing(&applied.drift), expected(frontends));
+    assert_eq!(unrepaired(&applied.drift), expected(frontends));
     assert_eq!(
         (loads(&running.kernel), entries(&running.kernel)),
         (before, 0)
@@ -158,7 +158,7 @@ fn reported_drift_stays_until_the_plan_or_the_settings_change() {
         expected(frontends),
         "once"
     );
-    assert!(applied.drift.values().all(|count| count.standing == 0));
+    assert!(applied.drift.values().all(|count| count.unrepaired == 0));
     assert_eq!(
         (weight(&running.kernel, &backend), entries(&running.kernel)),
         (Some(1), frontends)
@@ -173,7 +173,7 @@ fn a_changed_plan_recreates_what_is_gone() {
     let running = Running::start(SharedModel::default(), state.path());
     assert_eq!(running.program(plan(Mode::Report)).failed, 0);
     running.kernel.lock().state.virtual_servers.remove(&web());
-    running.wait(|applied| applied.drift.values().any(|count| count.standing == 1));
+    running.wait(|applied| applied.drift.values().any(|count| count.unrepaired == 1));
     let mut changed = plan(Mode::Report);
     let service = changed.services.iter_mut().find(|s| &*s.name == "web");
     let list = &mut service.expect("the plan has it").ports[0].internal;
@@ -194,7 +194,7 @@ fn a_changed_plan_recreates_what_is_gone() {
         applied
             .drift
             .values()
-            .all(|count| (count.repaired, count.standing) == (1, 0))
+            .all(|count| (count.repaired, count.unrepaired) == (1, 0))
     );
     running.stop();
 }
@@ -202,7 +202,7 @@ fn a_changed_plan_recreates_what_is_gone() {
 /// Routes and the device are read again after events, without waiting for the sync period, which is an hour here.
 #[test]
 fn changes_found_after_events_count_as_drift() {
-    for (mode, stands) in [(Mode::Repair, 0), (Mode::Report, 1)] {
+    for (mode, unrepaired) in [(Mode::Repair, 0), (Mode::Report, 1)] {
         let state = TempDir::new().unwrap();
         let running = Running::start(SharedModel::default(), state.path());
         let mut document = plan(mode);
@@ -215,12 +215,12 @@ fn changes_found_after_events_count_as_drift() {
                 .routes
                 .retain(|route| matches!(route, Route::Deliver { .. }));
         }
-        running.slot.disturb();
+        running.plans.disturb();
         let applied = running.wait(|applied| !applied.drift.is_empty());
         let count = applied.drift[&DriftKind::Device];
         assert_eq!(
-            (count.found, count.repaired, count.standing),
-            (1, 1 - stands, stands)
+            (count.found, count.repaired, count.unrepaired),
+            (1, 1 - unrepaired, unrepaired)
         );
         assert_eq!(applied.drift.len(), 1, "its routes are gone with it");
         assert_eq!(running.kernel.lock().state.device_up, mode == Mode::Repair);
@@ -230,9 +230,9 @@ fn changes_found_after_events_count_as_drift() {
             gateway: None,
         };
         running.kernel.lock().state.host.routes.push(route);
-        let looks = running.kernel.eyes().network;
-        running.slot.disturb();
-        running.until("another read", |kernel| kernel.eyes().network > looks);
+        let looks = running.kernel.faults().network;
+        running.plans.disturb();
+        running.until("another read", |kernel| kernel.faults().network > looks);
         let kernel = running.stop();
         assert_eq!(kernel.lock().state.device_up, mode == Mode::Repair);
     }

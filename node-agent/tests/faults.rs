@@ -33,10 +33,10 @@ fn after_lost_answers_the_kernel_is_read_before_the_next_plan() {
     assert_eq!(running.program(document()).failed, 0);
     let whole = state(&running.kernel);
     for lost in 1..40 {
-        running.kernel.eyes().lost_answers = lost;
+        running.kernel.faults().lost_answers = lost;
         let applied = running.program(without_web());
         assert!(applied.failed > 0, "{applied:?}");
-        running.kernel.eyes().lost_answers = 0;
+        running.kernel.faults().lost_answers = 0;
         // Before the retry.
         let applied = running.program(document());
         assert_eq!(applied.failures, [""; 0], "{lost} answers were lost");
@@ -49,7 +49,7 @@ fn after_lost_answers_the_kernel_is_read_before_the_next_plan() {
 fn many_failures_with_one_reason_are_reported_once_and_retried() {
     let folder = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), folder.path());
-    running.kernel.eyes().lost_answers = 64;
+    running.kernel.faults().lost_answers = 64;
     let applied = running.program(document());
     let [failure] = &applied.failures[..] else {
         panic!("{:?}", applied.failures)
@@ -71,7 +71,7 @@ fn unreadable_rules_of_one_family_do_not_affect_the_other() {
         let folder = TempDir::new().unwrap();
         let running = Running::start(SharedModel::default(), folder.path());
         let why = "run the tool: it gave up".to_owned();
-        running.kernel.eyes().unread_rules.insert(unread, why);
+        running.kernel.faults().unread_rules.insert(unread, why);
         let applied = running.program(document());
         let failure = format!("read {unread} rules: run the tool: it gave up");
         assert_eq!(applied.failures, [failure]);
@@ -82,7 +82,7 @@ fn unreadable_rules_of_one_family_do_not_affect_the_other() {
             .keys()
             .map(|key| Family::of(key.address));
         assert_eq!(served.collect::<BTreeSet<_>>(), Family::BOTH.into());
-        running.kernel.eyes().unread_rules.clear();
+        running.kernel.faults().unread_rules.clear();
         running.wait(|applied| applied.failed == 0);
         let found = state(&running.kernel);
         assert!(found.rules.contains_key(&unread));
@@ -96,13 +96,13 @@ fn rules_that_fail_to_load_in_one_family_do_not_affect_the_other() {
     for (refused, other) in [(Family::Ipv4, Family::Ipv6), (Family::Ipv6, Family::Ipv4)] {
         let folder = TempDir::new().unwrap();
         let running = Running::start(SharedModel::default(), folder.path());
-        running.kernel.eyes().refused_rules = Some(refused);
+        running.kernel.faults().refused_rules = Some(refused);
         let applied = running.program(document());
         let failure = format!("load {refused} rules: the tool gave up");
         assert_eq!((applied.failures, applied.failed), (vec![failure], 1));
         let found = state(&running.kernel);
         assert!(!found.rules.contains_key(&refused) && found.rules.contains_key(&other));
-        running.kernel.eyes().refused_rules = None;
+        running.kernel.faults().refused_rules = None;
         running.wait(|applied| applied.failed == 0);
         let found = state(&running.kernel);
         assert!(found.rules.contains_key(&refused));
@@ -119,9 +119,13 @@ fn temporarily_unreadable_rules_are_not_drift() {
     hasty.settings.sync.period = "50ms".parse().unwrap();
     assert_eq!(running.program(hasty).failed, 0);
     let why = "it gave up".to_owned();
-    running.kernel.eyes().unread_rules.insert(Family::Ipv6, why);
+    running
+        .kernel
+        .faults()
+        .unread_rules
+        .insert(Family::Ipv6, why);
     running.wait(|applied| applied.failed == 1);
-    running.kernel.eyes().unread_rules.clear();
+    running.kernel.faults().unread_rules.clear();
     let applied = running.wait(|applied| applied.failed == 0);
     assert_eq!(applied.drift, Default::default());
     running.stop();

@@ -51,7 +51,7 @@ fn answering(kernel: &SharedModel) -> Vec<String> {
 }
 
 fn looks(running: &Running) -> BTreeMap<Family, usize> {
-    running.kernel.eyes().flows.clone()
+    running.kernel.faults().flows.clone()
 }
 
 /// The plan with these backends of the UDP port of DNS.
@@ -117,9 +117,9 @@ fn verifying_the_kernel_reads_no_flows_until_something_was_repaired() {
     let mut document = with_backends(&BACKENDS);
     document.settings.sync.period = "20ms".parse().unwrap();
     running.program(document);
-    let services = running.kernel.eyes().services;
+    let services = running.kernel.faults().services;
     running.until("some reads of the kernel", |kernel| {
-        kernel.eyes().services > services + 3
+        kernel.faults().services > services + 3
     });
     assert_eq!(looks(&running), [(Family::Ipv4, 1)].into());
     // Without the virtual server, datagrams are tracked without translation.
@@ -156,14 +156,14 @@ fn unreadable_flows_are_read_again() {
     let running = Running::start(remembering(&[DNS]), state.path());
     let mut document = with_backends(&BACKENDS);
     document.settings.sync.period = "20ms".parse().unwrap();
-    running.kernel.eyes().flows_unreadable = true;
+    running.kernel.faults().flows_unreadable = true;
     assert_eq!(running.program(document).failed, 0);
     running.until("a second read", |kernel| {
-        kernel.eyes().flows.values().sum::<usize>() > 1
+        kernel.faults().flows.values().sum::<usize>() > 1
     });
     assert_eq!(answering(&running.kernel), [DNS]);
     assert!(running.flow_counters()[&Family::Ipv4].failed > 0);
-    running.kernel.eyes().flows_unreadable = false;
+    running.kernel.faults().flows_unreadable = false;
     running.until("the stale flow to be deleted", |kernel| {
         kernel.lock().flows.is_empty()
     });
@@ -177,19 +177,19 @@ fn a_list_that_changed_while_it_was_read_is_used_and_read_again() {
     let running = Running::start(remembering(&[DNS]), state.path());
     let mut document = with_backends(&BACKENDS);
     document.settings.sync.period = "20ms".parse().unwrap();
-    running.kernel.eyes().interrupted = true;
+    running.kernel.faults().interrupted = true;
     running.program(document);
     assert_eq!(answering(&running.kernel), [""; 0]);
     running.until("more reads", |kernel| {
-        kernel.eyes().flows.values().sum::<usize>() > 2
+        kernel.faults().flows.values().sum::<usize>() > 2
     });
-    running.kernel.eyes().interrupted = false;
+    running.kernel.faults().interrupted = false;
     let settled = |kernel: &SharedModel| {
-        let before = kernel.eyes().clone();
-        while kernel.eyes().services < before.services + 3 {
+        let before = kernel.faults().clone();
+        while kernel.faults().services < before.services + 3 {
             std::thread::sleep(Duration::from_millis(2));
         }
-        kernel.eyes().flows == before.flows
+        kernel.faults().flows == before.flows
     };
     running.until("the end of the reads", settled);
     running.stop();
@@ -200,7 +200,7 @@ fn a_list_that_changed_while_it_was_read_is_used_and_read_again() {
 fn more_stale_flows_than_fit_in_memory_are_all_deleted() {
     let state = TempDir::new().unwrap();
     let running = Running::start(remembering(&[DNS; 10]), state.path());
-    running.kernel.eyes().flows_at_once = Some(3);
+    running.kernel.faults().flows_at_once = Some(3);
     running.program(with_backends(&BACKENDS));
     assert!(answering(&running.kernel).is_empty());
     assert_eq!(running.flow_counters()[&Family::Ipv4].deleted, 10);

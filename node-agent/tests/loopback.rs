@@ -107,7 +107,7 @@ fn clients_of_the_node_are_proxied_to_a_backend_of_the_current_plan() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let runtime = Runtime::new().unwrap();
-    runtime.spawn(loopback::serve(running.slot.clone(), running.applied()));
+    runtime.spawn(loopback::serve(running.plans.clone(), running.applied()));
     let port = free_port();
     let places = LOOPBACK.map(|address| SocketAddr::new(address, port));
     let servers = LOOPBACK.map(|address| server(address, "first"));
@@ -146,7 +146,7 @@ fn a_port_in_use_is_opened_when_it_is_free() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let runtime = Runtime::new().unwrap();
-    runtime.spawn(loopback::serve(running.slot.clone(), running.applied()));
+    runtime.spawn(loopback::serve(running.plans.clone(), running.applied()));
     let daemon = TcpListener::bind((LOOPBACK[0], 0)).unwrap();
     let place = daemon.local_addr().unwrap();
     let servers = LOOPBACK.map(|address| server(address, "pod"));

@@ -208,8 +208,8 @@ impl Kernel for Here {
         })
     }
 
-    fn foresee(&mut self, ops: &[Op]) {
-        self.rules.foresee(&only(ops, Op::rules));
+    fn prepare(&mut self, ops: &[Op]) {
+        self.rules.prepare(&only(ops, Op::rules));
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

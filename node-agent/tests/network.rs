@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use portolan_agent::health::Health;
 use portolan_agent::kernel::{IPV6_FORWARDING, SharedModel};
-use portolan_agent::slot::Woken;
+use portolan_agent::plan_watch::Woken;
 use portolan_plan::{FrontendDocument, FrontendKind, Period, PlanDocument};
 use portolan_reconcile::Op;
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ fn servers_at(kernel: &SharedModel, address: &str) -> usize {
 #[test]
 fn node_ports_follow_the_nodes_addresses_without_reading_anything_else() {
     let (running, _state) = programmed();
-    let looks = running.kernel.eyes().services;
+    let looks = running.kernel.faults().services;
     let known = servers_at(&running.kernel, "192.168.50.1");
     assert!(known > 0 && servers_at(&running.kernel, "192.168.60.7") == 0);
     let added = address("192.168.60.7/24");
@@ -69,18 +69,18 @@ fn node_ports_follow_the_nodes_addresses_without_reading_anything_else() {
         .host
         .addresses
         .push(added.clone());
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("node ports on the new address", |kernel| {
         servers_at(kernel, "192.168.60.7") == known
     });
     let mut kernel = running.kernel.lock();
     kernel.state.host.addresses.retain(|held| *held != added);
     drop(kernel);
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("no virtual server on the removed address", |kernel| {
         servers_at(kernel, "192.168.60.7") == 0
     });
-    assert_eq!(running.kernel.eyes().services, looks, "S-185");
+    assert_eq!(running.kernel.faults().services, looks, "S-185");
     running.stop();
 }
 
@@ -91,13 +91,13 @@ fn deleted_routes_and_devices_are_restored() {
     let routes = running.kernel.lock().state.routes.clone();
     assert!(routes.len() > 1, "{routes:?}");
     running.kernel.lock().state.routes.pop_first();
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("the route", |kernel| kernel.lock().state.routes == routes);
     let mut kernel = running.kernel.lock();
     kernel.state.routes.clear();
     kernel.state.device_up = false;
     drop(kernel);
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("the device with its routes", |kernel| {
         let state = &kernel.lock().state;
         state.device_up && state.routes == routes
@@ -109,12 +109,12 @@ fn deleted_routes_and_devices_are_restored() {
 #[test]
 fn an_event_without_a_change_costs_one_read_and_no_write() {
     let (running, _state) = programmed();
-    let before = running.kernel.eyes().clone();
+    let before = running.kernel.faults().clone();
     let written = running.kernel.lock().log.len();
-    running.slot.disturb();
-    running.until("a read", |kernel| kernel.eyes().network > before.network);
+    running.plans.disturb();
+    running.until("a read", |kernel| kernel.faults().network > before.network);
     let kernel = running.stop();
-    let after = kernel.eyes().clone();
+    let after = kernel.faults().clone();
     assert_eq!(after.network, before.network + 1);
     assert_eq!(after.services, before.services);
     assert_eq!(kernel.lock().log.len(), written);
@@ -124,19 +124,19 @@ fn an_event_without_a_change_costs_one_read_and_no_write() {
 #[test]
 fn the_agents_own_changes_cause_no_further_writes() {
     let (running, _state) = programmed();
-    let before = running.kernel.eyes().network;
+    let before = running.kernel.faults().network;
     let routes = running.kernel.lock().state.routes.clone();
     running.kernel.lock().state.routes.clear();
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("the routes", |kernel| kernel.lock().state.routes == routes);
     let written = running.kernel.lock().log.len();
     // The event of the agent's own write, after two reads without routes.
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("one more read", |kernel| {
-        kernel.eyes().network == before + 3
+        kernel.faults().network == before + 3
     });
     let kernel = running.stop();
-    assert_eq!(kernel.eyes().network, before + 3);
+    assert_eq!(kernel.faults().network, before + 3);
     assert_eq!(kernel.lock().log.len(), written);
 }
 
@@ -144,7 +144,7 @@ fn the_agents_own_changes_cause_no_further_writes() {
 #[test]
 fn a_read_that_is_not_confirmed_by_a_second_one_is_not_used() {
     let (running, _state) = programmed();
-    let before = running.kernel.eyes().network;
+    let before = running.kernel.faults().network;
     let written = running.kernel.lock().log.len();
     let whole = running.kernel.lock().state.network();
     let lacking = |count: usize| {
@@ -152,23 +152,25 @@ fn a_read_that_is_not_confirmed_by_a_second_one_is_not_used() {
         network.host.addresses.truncate(count);
         network
     };
-    running.kernel.eyes().glimpses = [lacking(0), lacking(1)].into();
-    running.slot.disturb();
-    running.until("three reads", |kernel| kernel.eyes().network >= before + 3);
+    running.kernel.faults().next_networks = [lacking(0), lacking(1)].into();
+    running.plans.disturb();
+    running.until("three reads", |kernel| {
+        kernel.faults().network >= before + 3
+    });
     // If no two reads agree, the last one counts, so that a flood of changes does not block the agent.
     let mut four = [0, 1, 0, 1].map(lacking);
     four[3].routes.clear();
-    running.kernel.eyes().glimpses = four.into();
+    running.kernel.faults().next_networks = four.into();
     running.until("the notification to be processed", |_| {
-        running.slot.wait(Duration::ZERO) == Woken::TimedOut
+        running.plans.wait(Duration::ZERO) == Woken::TimedOut
     });
     assert_eq!(running.kernel.lock().log.len(), written);
-    running.slot.disturb();
+    running.plans.disturb();
     running.until("the routes that the fourth read lacked", |kernel| {
         kernel.lock().log.len() > written
     });
     let kernel = running.stop();
-    assert_eq!(kernel.eyes().network, before + 7);
+    assert_eq!(kernel.faults().network, before + 7);
 }
 
 #[test]
@@ -176,14 +178,14 @@ fn before_the_first_plan_nothing_is_read_or_written() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     for _ in 0..100 {
-        running.slot.disturb();
+        running.plans.disturb();
     }
     // This wait does not take the disturbance; only the programmer does.
     running.until("the notification to be processed", |_| {
-        running.slot.wait(Duration::ZERO) == Woken::TimedOut
+        running.plans.wait(Duration::ZERO) == Woken::TimedOut
     });
     let kernel = running.stop();
-    assert_eq!(kernel.eyes().network, 0);
+    assert_eq!(kernel.faults().network, 0);
     assert!(kernel.lock().log.is_empty(), "I-4, S-183");
 }
 
@@ -214,8 +216,8 @@ fn writes(values: [&str; 2]) -> Vec<String> {
     running.program(asking());
     let kernel = running.stop();
     let kernel = kernel.lock();
-    let ours = |op: &&Op| matches!(op, Op::Sysctl(op) if op.name.contains("udp"));
-    let written = kernel.log.iter().filter(ours);
+    let own = |op: &&Op| matches!(op, Op::Sysctl(op) if op.name.contains("udp"));
+    let written = kernel.log.iter().filter(own);
     written.map(ToString::to_string).collect()
 }
 
@@ -234,8 +236,8 @@ fn correct_settings_are_read_and_not_written() {
 fn while_addresses_cannot_be_read_the_last_known_ones_are_used() {
     let (running, _state) = programmed();
     let known = servers_at(&running.kernel, "192.168.50.1");
-    running.kernel.eyes().blind = true;
-    running.slot.disturb();
+    running.kernel.faults().network_unreadable = true;
+    running.plans.disturb();
     let failed = running.wait(|applied| applied.failed > 0);
     assert!(
         failed.failures[0].starts_with("read addresses"),
@@ -265,7 +267,7 @@ fn while_addresses_cannot_be_read_the_last_known_ones_are_used() {
     );
     let left = servers_at(&running.kernel, "192.168.50.1");
     assert!(left > 0 && left < known, "{left} of {known}");
-    running.kernel.eyes().blind = false;
+    running.kernel.faults().network_unreadable = false;
     running.wait(|applied| applied.failed == 0);
     running.stop();
 }
@@ -275,11 +277,11 @@ fn while_addresses_cannot_be_read_the_last_known_ones_are_used() {
 fn nothing_is_written_before_addresses_could_be_read_once() {
     let state = TempDir::new().unwrap();
     let kernel = SharedModel::default();
-    kernel.eyes().blind = true;
+    kernel.faults().network_unreadable = true;
     let running = Running::start(kernel, state.path());
     assert_eq!(running.program(patient()).failed, 1);
     assert!(running.kernel.lock().log.is_empty());
-    running.kernel.eyes().blind = false;
+    running.kernel.faults().network_unreadable = false;
     running.wait(|applied| applied.failed == 0 && applied.operations > 0);
     running.stop();
 }

@@ -70,7 +70,7 @@ fn after_a_change_of_the_network_everything_is_compared() {
     running.program(document());
     let moved = ["192.168.50.7/24", "fd00:50::1/64"];
     let mut staged = StagedChanges::delta();
-    running.slot.peek(|plan| {
+    running.plans.peek(|plan| {
         for (key, _) in plan.entries() {
             if key.service().is_some_and(|service| &*service.name == "web") {
                 staged.push(Change::Remove { key: key.clone() });
@@ -80,8 +80,8 @@ fn after_a_change_of_the_network_everything_is_compared() {
     // While the lock is held the network cannot be read, so both changes are processed in one pass.
     let mut kernel = running.kernel.lock();
     kernel.state.host.addresses = moved.map(address).into();
-    running.slot.disturb();
-    let generation = running.slot.commit(staged, PlanHash::default()).unwrap();
+    running.plans.disturb();
+    let generation = running.plans.commit(staged, PlanHash::default()).unwrap();
     drop(kernel);
     let removed = running.wait(|applied| applied.generation >= generation);
     assert_eq!((removed.failed, removed.services), (0, None));

@@ -14,9 +14,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use portolan_agent::kernel::SharedModel;
+use portolan_agent::plan_watch::Woken;
 use portolan_agent::programmer::Step;
 use portolan_agent::record::Record;
-use portolan_agent::slot::Woken;
 use portolan_plan::{Change, EntryHash, EntryKey, Period, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::{
     LinkOp, ModelKernel, Op, RESCHEDULED_AT_ONCE, RealServers, Route, SetOp, SetRole,
@@ -103,10 +103,10 @@ fn frequent_changes_wait_and_are_applied_together() {
     document.services.retain(|service| &*service.name != "web");
     running.commit(document.clone());
     // The programmer has read the network, without applying the plan.
-    let looked = running.kernel.eyes().network;
-    running.slot.disturb();
+    let looked = running.kernel.faults().network;
+    running.plans.disturb();
     running.until("a read of the network", |kernel| {
-        kernel.eyes().network > looked
+        kernel.faults().network > looked
     });
     assert!(has(&running.kernel, "TCP 10.96.0.20:80"));
     document.settings.sync.min_period = Period::seconds(0);
@@ -127,10 +127,12 @@ fn a_replaced_device_is_removed_last() {
     // The model has only one device, so a read of another one finds nothing.
     running.kernel.lock().state.routes.clear();
     running.kernel.lock().state.device_up = false;
-    let looked = running.kernel.eyes().network;
+    let looked = running.kernel.faults().network;
     let old = std::mem::replace(&mut document.settings.device, "another0".into());
     assert_eq!(running.program(document).failed, 0);
-    running.until("another read", |kernel| kernel.eyes().network > looked + 2);
+    running.until("another read", |kernel| {
+        kernel.faults().network > looked + 2
+    });
     let kernel = running.stop();
     let log = &kernel.lock().log;
     let raised = Op::Link(LinkOp::RaiseDevice {
@@ -176,7 +178,7 @@ fn a_plan_without_the_node_fails_and_writes_nothing() {
         hash: EntryHash(7),
         entry: None,
     });
-    running.slot.commit(staged, PlanHash(7)).unwrap();
+    running.plans.commit(staged, PlanHash(7)).unwrap();
     let applied = running.wait(|applied| applied.failed > 0);
     assert_eq!(
         applied.failures,
@@ -285,14 +287,14 @@ fn despite_a_lasting_failure_and_constant_events_the_kernel_is_still_read() {
     let changes = Cell::new(0);
     running.until("the removed virtual server", |kernel| {
         // Wait until the previous change was processed: two changes would cancel each other.
-        if running.slot.wait(Duration::ZERO) == Woken::TimedOut {
+        if running.plans.wait(Duration::ZERO) == Woken::TimedOut {
             let addresses = &mut kernel.lock().state.host.addresses;
             if addresses.contains(&passing) {
                 addresses.retain(|held| *held != passing);
             } else {
                 addresses.push(passing.clone());
             }
-            running.slot.disturb();
+            running.plans.disturb();
             changes.set(changes.get() + 1);
         }
         has(kernel, "TCP 10.96.0.20:80")
@@ -357,14 +359,17 @@ fn a_pass_reports_the_duration_of_each_step() {
     let first = running.program(document());
     let names = |steps: &[Step]| steps.iter().map(|step| step.name).collect::<Vec<_>>();
     let steps = names(&first.steps);
-    assert_eq!(steps[..4], ["look", "desired state", "observe", "diff"]);
+    assert_eq!(
+        steps[..4],
+        ["read network", "desired state", "observe", "diff"]
+    );
     let phases = [
         "create sets",
-        "guard",
-        "rules",
-        "answer",
-        "route",
-        "policy rules",
+        "add guards",
+        "load rules",
+        "add frontends",
+        "add routes",
+        "add policy rules",
     ];
     let places = phases.map(|phase| steps.iter().position(|name| *name == phase));
     assert!(places.is_sorted() && places[0].is_some(), "{steps:?}");

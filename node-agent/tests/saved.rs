@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portolan_agent::kernel::SharedModel;
+use portolan_agent::plan_watch::{PlanWatch, Source};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::Link;
-use portolan_agent::saved::{FileError, Keeper, Origin, SavedError, SavedPlan, bring_back};
-use portolan_agent::slot::{PlanSlot, Source};
+use portolan_agent::saved::{FileError, Keeper, Origin, SavedError, SavedPlan, restore_saved};
 use portolan_plan::{
     Change, EntryHash, NodePlan, PlanDocument, PlanHash, ServiceId, StagedChanges, strategies,
 };
@@ -57,7 +57,7 @@ fn write_before_reboot(state: &Path, plan: &NodePlan) {
 }
 
 /// Commits a plan as from a controller.
-fn put_live(slot: &PlanSlot, plan: &NodePlan) {
+fn put_live(plans: &PlanWatch, plan: &NodePlan) {
     let mut staged = StagedChanges::snapshot();
     for (key, entry) in plan.entries() {
         staged.push(Change::Upsert {
@@ -66,7 +66,7 @@ fn put_live(slot: &PlanSlot, plan: &NodePlan) {
             entry: Some(entry.clone()),
         });
     }
-    slot.commit(staged, PlanHash::default()).unwrap();
+    plans.commit(staged, PlanHash::default()).unwrap();
 }
 
 fn boot_critical(names: &[&str]) -> PlanDocument {
@@ -77,8 +77,8 @@ fn boot_critical(names: &[&str]) -> PlanDocument {
     document
 }
 
-fn names(slot: &PlanSlot) -> Vec<String> {
-    slot.peek(|plan| plan.heads().map(|(id, _)| id.name.to_string()).collect())
+fn names(plans: &PlanWatch) -> Vec<String> {
+    plans.peek(|plan| plan.heads().map(|(id, _)| id.name.to_string()).collect())
 }
 
 proptest! {
@@ -174,9 +174,9 @@ fn origin(state: &Path) -> Origin {
 async fn an_unchanged_plan_stays_recent_while_a_controller_is_connected() {
     const HOUR: Duration = Duration::from_secs(3600);
     let state = TempDir::new().unwrap();
-    let slot = Arc::new(PlanSlot::default());
-    put_live(&slot, &plan());
-    slot.take();
+    let plans = Arc::new(PlanWatch::default());
+    put_live(&plans, &plan());
+    plans.take();
     let (applied_sender, applied) = watch::channel(Applied::default());
     let connected = Link {
         streams: 1,
@@ -185,7 +185,7 @@ async fn an_unchanged_plan_stays_recent_while_a_controller_is_connected() {
     let (link_sender, link) = watch::channel(connected);
     let begun = tokio::time::Instant::now();
     let clock = move || now() + begun.elapsed();
-    let mut keeper = Keeper::new(saved(state.path()), slot.clone());
+    let mut keeper = Keeper::new(saved(state.path()), plans.clone());
     tokio::spawn(async move { keeper.keep(applied, link, clock).await });
     applied_sender.send_replace(Applied::default());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -217,9 +217,9 @@ async fn after_a_reboot_the_last_confirmation_of_this_plan_decides() {
     saved(state.path())
         .confirm(held.hash(), later(7200))
         .unwrap();
-    let slot = Arc::new(PlanSlot::default());
-    bring_back(&saved(state.path()), &slot, later(7800)).await;
-    assert_eq!(names(&slot).len(), plan().heads().count());
+    let plans = Arc::new(PlanWatch::default());
+    restore_saved(&saved(state.path()), &plans, later(7800)).await;
+    assert_eq!(names(&plans).len(), plan().heads().count());
     // The confirmation is for another plan, as after a crash between the two writes.
     saved(state.path())
         .confirm(PlanHash::default(), later(7200))
@@ -232,16 +232,16 @@ async fn after_a_reboot_the_last_confirmation_of_this_plan_decides() {
 async fn after_a_restart_of_the_agent_the_complete_plan_is_served() {
     let state = TempDir::new().unwrap();
     saved(state.path()).write(&plan(), now()).unwrap();
-    let slot = Arc::new(PlanSlot::default());
-    bring_back(&saved(state.path()), &slot, later(86_400)).await;
-    assert_eq!(names(&slot).len(), plan().heads().count());
+    let plans = Arc::new(PlanWatch::default());
+    restore_saved(&saved(state.path()), &plans, later(86_400)).await;
+    assert_eq!(names(&plans).len(), plan().heads().count());
     assert!(
-        !slot.is_live() && slot.live().is_none(),
+        !plans.is_live() && plans.live().is_none(),
         "it is not rewritten"
     );
     let (read, _) = saved(state.path()).read().unwrap().unwrap();
     assert_eq!(
-        slot.hash(),
+        plans.hash(),
         Some(read.hash()),
         "a controller with the same plan sends nothing"
     );
@@ -251,21 +251,21 @@ async fn after_a_restart_of_the_agent_the_complete_plan_is_served() {
 async fn after_a_reboot_an_old_plan_serves_only_boot_critical_services_at_first() {
     let state = TempDir::new().unwrap();
     write_before_reboot(state.path(), &boot_critical(&["dns"]).into_plan().unwrap());
-    let slot = Arc::new(PlanSlot::default());
-    bring_back(&saved(state.path()), &slot, later(600)).await;
-    assert_eq!(names(&slot).len(), plan().heads().count(), "it is recent");
-    let slot = Arc::new(PlanSlot::default());
+    let plans = Arc::new(PlanWatch::default());
+    restore_saved(&saved(state.path()), &plans, later(600)).await;
+    assert_eq!(names(&plans).len(), plan().heads().count(), "it is recent");
+    let plans = Arc::new(PlanWatch::default());
     let disk = saved(state.path());
     let begun = tokio::time::Instant::now();
     let waiting = tokio::spawn({
-        let slot = slot.clone();
-        async move { bring_back(&disk, &slot, later(601)).await }
+        let plans = plans.clone();
+        async move { restore_saved(&disk, &plans, later(601)).await }
     });
     tokio::time::sleep(Duration::from_millis(59_999)).await;
-    assert_eq!(names(&slot), ["dns"]);
+    assert_eq!(names(&plans), ["dns"]);
     waiting.await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_secs(60));
-    assert_eq!(names(&slot).len(), plan().heads().count());
+    assert_eq!(names(&plans).len(), plan().heads().count());
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,16 +274,16 @@ async fn a_plan_from_a_controller_is_never_replaced_by_the_saved_one() {
     write_before_reboot(state.path(), &plan());
     let running = Running::start(SharedModel::default(), state.path());
     let disk = saved(state.path());
-    let slot = running.slot.clone();
-    let waiting = tokio::spawn(async move { bring_back(&disk, &slot, later(601)).await });
+    let plans = running.plans.clone();
+    let waiting = tokio::spawn(async move { restore_saved(&disk, &plans, later(601)).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut document = document();
     document.services.retain(|service| &*service.name == "web");
-    put_live(&running.slot, &document.into_plan().unwrap());
+    put_live(&running.plans, &document.into_plan().unwrap());
     waiting.await.unwrap();
-    assert_eq!(names(&running.slot), ["web"]);
-    bring_back(&saved(state.path()), &running.slot, later(0)).await;
-    assert_eq!(names(&running.slot), ["web"]);
+    assert_eq!(names(&running.plans), ["web"]);
+    restore_saved(&saved(state.path()), &running.plans, later(0)).await;
+    assert_eq!(names(&running.plans), ["web"]);
     running.stop();
 }
 
@@ -297,7 +297,9 @@ fn a_saved_plan_removes_nothing() {
     let before = kernel.lock().state.virtual_servers.clone();
     let running = Running::start(kernel, state.path());
     let web = ServiceId::new("default", "web");
-    running.slot.bring_back(plan().part([&web]), Source::Disk);
+    running
+        .plans
+        .restore_saved(plan().part([&web]), Source::Disk);
     let first = running.wait(|applied| applied.generation > 0);
     assert_eq!((first.failed, first.operations), (0, 0));
     assert_eq!(running.kernel.lock().state.virtual_servers, before);
@@ -314,7 +316,7 @@ fn a_saved_plan_removes_nothing() {
 fn a_saved_plan_is_programmed_into_an_empty_kernel() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
-    running.slot.bring_back(plan(), Source::Disk);
+    running.plans.restore_saved(plan(), Source::Disk);
     let first = running.wait(|applied| applied.generation > 0);
     assert!(first.failed == 0 && first.operations > 0);
     let fresh = running.stop();

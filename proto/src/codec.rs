@@ -11,9 +11,9 @@ use tonic_prost::ProstDecoder;
 use crate::CHUNK_BYTES;
 
 /// The initial size of a stream's read and write buffers, in bytes. Agents' answers and small changes fit.
-const ROOM_BYTES: usize = 2 * 1024;
+const INITIAL_BUFFER_BYTES: usize = 2 * 1024;
 /// The number of encoded bytes after which a stream hands its messages to the transport.
-const YIELD_BYTES: usize = CHUNK_BYTES;
+const YIELD_THRESHOLD_BYTES: usize = CHUNK_BYTES;
 
 /// A protobuf codec like tonic's, with smaller buffers. A stream keeps the buffer of its largest message for its
 /// whole life, and tonic's buffer grows by doubling to up to twice the size of that message. This matters because a
@@ -52,7 +52,7 @@ where
 }
 
 fn settings() -> BufferSettings {
-    BufferSettings::new(ROOM_BYTES, YIELD_BYTES)
+    BufferSettings::new(INITIAL_BUFFER_BYTES, YIELD_THRESHOLD_BYTES)
 }
 
 /// Reserves exactly the size of a message before encoding it.

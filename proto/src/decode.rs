@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use portolan_plan::{
-    Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort,
-    ListChoice, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Policy, Protocol,
+    Backend, BackendList, Entry, EntryKey, ExternalClients, Family, Frontend, FrontendKind, Head,
+    HeadPort, ListChoice, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Policy, Protocol,
     ScopeKind, WhenEmpty,
 };
 use prost::Message as _;
@@ -153,11 +153,11 @@ fn choice(
             Ok(wire::ScopeKind::Local) => ScopeKind::Local,
             Ok(wire::ScopeKind::Unspecified) | Err(_) => return Err(unknown(choice.scope, field)),
         },
-        outsiders: match wire::Outsiders::try_from(choice.outsiders) {
-            Ok(wire::Outsiders::Allow) => Outsiders::Allow,
-            Ok(wire::Outsiders::Drop) => Outsiders::Drop,
-            Ok(wire::Outsiders::Unspecified) | Err(_) => {
-                return Err(unknown(choice.outsiders, field));
+        external_clients: match wire::ExternalClients::try_from(choice.external_clients) {
+            Ok(wire::ExternalClients::Allow) => ExternalClients::Allow,
+            Ok(wire::ExternalClients::Drop) => ExternalClients::Drop,
+            Ok(wire::ExternalClients::Unspecified) | Err(_) => {
+                return Err(unknown(choice.external_clients, field));
             }
         },
     })

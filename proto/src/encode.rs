@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use portolan_plan::{
-    BackendList, Entry, Frontend, FrontendKind, Head, HeadPort, ListChoice, ListUse, Local,
-    LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Policy, Protocol, ScopeKind, WhenEmpty,
+    BackendList, Entry, ExternalClients, Frontend, FrontendKind, Head, HeadPort, ListChoice,
+    ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Policy, Protocol, ScopeKind, WhenEmpty,
 };
 use prost::Message as _;
 
@@ -95,9 +95,9 @@ fn choice(choice: ListChoice) -> wire::ListChoice {
             ScopeKind::Local => wire::ScopeKind::Local,
         }
         .into(),
-        outsiders: match choice.outsiders {
-            Outsiders::Allow => wire::Outsiders::Allow,
-            Outsiders::Drop => wire::Outsiders::Drop,
+        external_clients: match choice.external_clients {
+            ExternalClients::Allow => wire::ExternalClients::Allow,
+            ExternalClients::Drop => wire::ExternalClients::Drop,
         }
         .into(),
     }

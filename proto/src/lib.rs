@@ -37,7 +37,7 @@ pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
 /// The maximum number of trigger times in a batch. The oldest ones are sent.
-pub const TRIGGERS_TOLD: usize = 16;
+pub const MAX_TRIGGERS: usize = 16;
 
 /// The generated messages; see the .proto files for their meaning.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]

@@ -150,23 +150,27 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
         },
         healthz: ListenSettings {
             bind_address: address(&settings.healthz_address, "settings.healthz_address")?,
-            port: bounded(settings.healthz_port, MOST, "settings.healthz_port")?,
+            port: bounded(settings.healthz_port, MAX_PORT, "settings.healthz_port")?,
         },
         metrics: ListenSettings {
             bind_address: address(&settings.metrics_address, "settings.metrics_address")?,
-            port: bounded(settings.metrics_port, MOST, "settings.metrics_port")?,
+            port: bounded(settings.metrics_port, MAX_PORT, "settings.metrics_port")?,
         },
         service_proxy_name: settings.service_proxy_name,
     })
 }
 
 /// The highest port number.
-const MOST: u32 = 65_535;
+const MAX_PORT: u32 = 65_535;
 
 fn node_ports_from_wire(settings: &wire::Settings) -> Result<PortRange, DecodeError> {
     Ok(PortRange {
-        first: bounded(settings.node_port_first, MOST, "settings.node_port_first")?,
-        last: bounded(settings.node_port_last, MOST, "settings.node_port_last")?,
+        first: bounded(
+            settings.node_port_first,
+            MAX_PORT,
+            "settings.node_port_first",
+        )?,
+        last: bounded(settings.node_port_last, MAX_PORT, "settings.node_port_last")?,
     })
 }
 

@@ -81,7 +81,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
             kind: "route".into(),
             found: 3,
             repaired: 2,
-            standing: 1,
+            unrepaired: 1,
         }],
         closed_ports: vec!["30080".into()],
         unwritten_settings: vec!["set a to 1: read-only".into()],

@@ -37,6 +37,9 @@ app.kubernetes.io/component: {{ .component }}
 {{/* The image of a component: its own reference, or the one in the repository. */}}
 {{- define "portolan.image" -}}
 {{- $values := get .root.Values .values -}}
+{{- if and $values.digest (not (regexMatch "^sha256:[0-9a-f]{64}$" $values.digest)) }}
+{{- fail (printf "%s.digest: %s is not a digest; write sha256: and 64 hexadecimal digits, or the tag as image.tag" .values $values.digest) }}
+{{- end -}}
 {{- with $values.image }}{{ . }}{{ else -}}
 {{- $missing := "image.repository is required, there is no default registry: build both images with `cargo lab image`, push them and pass --set image.repository=REGISTRY/PATH (images REGISTRY/PATH/portolan-controller and REGISTRY/PATH/portolan-agent)" -}}
 {{- $image := $.root.Values.image -}}
@@ -48,13 +51,34 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
 {{- define "portolan.apiServer" -}}
-{{- $missing := "apiServer.host is required: the real address of the API server, such as --set apiServer.host=10.0.0.5, because its Service works only once Portolan serves it. `kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'` prints the one that kubectl uses" -}}
+{{- $missing := "apiServer.host is required: the real address of the API server, such as --set apiServer.host=10.0.0.5, because its Service works only once Portolan serves it. `kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'` prints the URL that kubectl uses; write it without https:// and without the port, which is apiServer.port" -}}
 {{- $host := required $missing .Values.apiServer.host | trimPrefix "[" | trimSuffix "]" -}}
+{{- if regexMatch "[/ ]" $host }}
+{{- fail (printf "apiServer.host: %s is not a host; write only the name or the address, such as 10.0.0.5, without https://, and the port as apiServer.port" $host) }}
+{{- end }}
 {{- if regexMatch "^[^:]*:[0-9]*$" $host }}
 {{- fail (printf "apiServer.host: %s has a port; give it as apiServer.port, and only the name or the address as apiServer.host" $host) }}
 {{- end }}
 {{- if contains ":" $host }}{{ $host = printf "[%s]" $host }}{{ end -}}
 {{- printf "https://%s:%d" $host (int .Values.apiServer.port) -}}
+{{- end }}
+
+{{/* The listen address for agents. */}}
+{{- define "portolan.bindAddress" -}}
+{{- $address := .Values.controller.bindAddress -}}
+{{- if not (regexMatch "^([0-9]+[.][0-9]+[.][0-9]+[.][0-9]+|[[][0-9A-Fa-f:.]+[]])$" $address) }}
+{{- fail (printf "controller.bindAddress: %s is not an address; write an IPv4 address such as 0.0.0.0, or an IPv6 address in brackets such as \"[::]\"" $address) }}
+{{- end }}
+{{- $address -}}
+{{- end }}
+
+{{/* The receiver of traces. */}}
+{{- define "portolan.tracesEndpoint" -}}
+{{- $endpoint := .Values.controller.traces.endpoint -}}
+{{- if not (regexMatch "^http://[^ /]+/?$" $endpoint) }}
+{{- fail (printf "controller.traces.endpoint: %s is not http://HOST:PORT; name a receiver of OTLP/gRPC without TLS and without a path, such as http://10.0.0.7:4317" $endpoint) }}
+{{- end }}
+{{- $endpoint -}}
 {{- end }}
 
 {{- define "portolan.pullSecrets" -}}
@@ -97,7 +121,7 @@ listen. `.name` is healthz or metrics, `.given` the port from `.value`. */}}
 {{- if eq $address "" }}{{ $port = 0 }}{{ end -}}
 {{- if not (kindIs "invalid" .given) }}
 {{- if and (hasKey $spec "port") (ne (int .given) $port) (ne (int .given) 0) }}
-{{- fail (printf "%s is %d, and config.spec.settings.%s says %d: omit the first, it defaults to the second" .value (int .given) .name $port) }}
+{{- fail (printf "%s is %d, and config.spec.settings.%s says %d: omit %s; it then follows config.spec.settings.%s.port" .value (int .given) .name $port .value .name) }}
 {{- end }}
 {{- $port = int .given }}
 {{- end -}}

@@ -9,8 +9,8 @@ use crate::model::{Claim, ClusterModel, Service, ServicePort};
 use crate::proxied::not_proxied;
 use crate::{AddressOwner, Reason};
 
-/// The port of kubelets.
-const KUBELET: u16 = 10250;
+/// The default port of the kubelet.
+const KUBELET_PORT: u16 = 10250;
 
 /// Whether this proxy serves a Service.
 pub(crate) fn is_proxied(service: &Service, proxy_name: &str) -> bool {
@@ -179,7 +179,7 @@ impl<'a> Claimant<'a> {
         }
         let node = self.model.nodes_at(address).next()?.clone();
         let what = match port.port {
-            KUBELET => "kubelet",
+            KUBELET_PORT => "kubelet",
             number if number == self.settings.healthz.port => "health port",
             number if number == self.settings.metrics.port => "metrics port",
             _ => return None,

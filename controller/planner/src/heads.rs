@@ -1,4 +1,5 @@
-//! The distinct heads of a Service, and which zones and nodes use them.
+//! The distinct heads of a Service, and which zones and nodes use them (topology hints, `externalTrafficPolicy:
+//! Local`).
 //!
 //! A head refers to its lists by kind of scope, so all nodes with the same kinds share it. Nearly always there is one
 //! head; with zone hints there are two, with node hints three, and with external policy Local one more for nodes that
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan_plan::{
-    Family, Head, HeadPort, ListChoice, ListUse, Outsiders, Policy, Scope, ScopeKind,
+    ExternalClients, Family, Head, HeadPort, ListChoice, ListUse, Policy, Scope, ScopeKind,
 };
 
 use crate::selection::Selection;
@@ -88,26 +89,34 @@ impl Heads {
     /// Adds a place, with the choices of zones and nodes.
     fn add(&mut self, place: Place, policy: Policy, selection: &Selection) {
         let number = self.places.len();
-        let outsiders = match place.group {
-            Group::Internal => selection.internal.outsiders,
-            Group::External => selection.external.unwrap_or_default().outsiders,
+        let external_clients = match place.group {
+            Group::Internal => selection.internal.external_clients,
+            Group::External => selection.external.unwrap_or_default().external_clients,
         };
-        let seen = |scope, outsiders| (number, ListChoice { scope, outsiders });
+        let seen = |scope, external_clients| {
+            (
+                number,
+                ListChoice {
+                    scope,
+                    external_clients,
+                },
+            )
+        };
         for scope in selection.lists.keys() {
             match scope {
                 Scope::Cluster => {}
                 Scope::Zone(zone) => {
                     let zone = self.zones.entry(zone.clone()).or_default();
-                    zone.push(seen(ScopeKind::Zone, outsiders));
+                    zone.push(seen(ScopeKind::Zone, external_clients));
                 }
                 Scope::Node(node) => {
                     let own = self.nodes.entry(node.clone()).or_default();
-                    own.push(seen(ScopeKind::Node, outsiders));
+                    own.push(seen(ScopeKind::Node, external_clients));
                 }
                 // Scopes are in order: a local list takes precedence over one from hints (S-61).
                 Scope::Local(node) if policy == Policy::Local => {
                     let own = self.nodes.entry(node.clone()).or_default();
-                    own.push(seen(ScopeKind::Local, Outsiders::Allow));
+                    own.push(seen(ScopeKind::Local, ExternalClients::Allow));
                 }
                 Scope::Local(_) => {}
             }

@@ -1,4 +1,5 @@
-//! The outcome of topology hints (S-56 to S-61).
+//! The outcome of topology hints (S-56 to S-61), for messages. `selection` makes the endpoint lists, and `heads`
+//! assigns them to nodes.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -10,7 +10,7 @@ use crate::index::Index;
 use crate::model::{ClusterModel, Event, Moment, Node, Touched};
 use crate::node::{can_have_agent, node_entry, node_warnings};
 use crate::service::plan_service;
-use crate::{PlannedService, Strays, Warning};
+use crate::{OutsideRanges, PlannedService, Warning};
 
 /// The changed plans; `None` means deleted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl Planner {
     pub fn warnings(&self, node: &NodeEntry) -> BTreeSet<Warning> {
         let mut warnings = self.warnings_of_services();
         warnings.extend(self.node_warnings(&node.name));
-        warnings.extend(self.strays().warning(&node.name));
+        warnings.extend(self.outside_ranges().warning(&node.name));
         warnings
     }
 
@@ -208,8 +208,8 @@ impl Planner {
     }
 
     /// Endpoints outside of the ranges of their nodes. Visits every endpoint.
-    pub fn strays(&self) -> Strays {
-        Strays::among(self.nodes(), self.model().slices())
+    pub fn outside_ranges(&self) -> OutsideRanges {
+        OutsideRanges::among(self.nodes(), self.model().slices())
     }
 }
 

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use portolan_plan::{Backend, BackendList, ListChoice, Outsiders, Policy, Scope, ScopeKind};
+use portolan_plan::{Backend, BackendList, ExternalClients, ListChoice, Policy, Scope, ScopeKind};
 
 use crate::model::Endpoint;
 use crate::{HintKind, HintState, HintsIgnored};
 
 /// The weight of every backend.
-const WEIGHT: u16 = 1;
+const BACKEND_WEIGHT: u16 = 1;
 
 /// An endpoint with its address and port.
 pub(crate) type Reached<'a> = (IpAddr, u16, &'a Endpoint);
@@ -77,10 +77,10 @@ pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
     };
     let is_served = |list: &BackendList| !list.is_empty();
     let elsewhere = ListChoice {
-        outsiders: match lists.get(&Scope::Cluster).is_some_and(is_served) {
-            true => Outsiders::Drop,
+        external_clients: match lists.get(&Scope::Cluster).is_some_and(is_served) {
+            true => ExternalClients::Drop,
             // Rejected, because no other node could serve them (S-49).
-            false => Outsiders::Allow,
+            false => ExternalClients::Allow,
         },
         ..cluster_choice
     };
@@ -149,7 +149,7 @@ fn backends(endpoints: &[Reached<'_>]) -> BackendList {
     let backend = |(address, port, _): &Reached<'_>| Backend {
         address: *address,
         port: *port,
-        weight: WEIGHT,
+        weight: BACKEND_WEIGHT,
     };
     endpoints.iter().map(backend).collect()
 }

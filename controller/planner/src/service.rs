@@ -77,14 +77,14 @@ pub(crate) fn plan_service(
 }
 
 /// Maximum number of warnings about one Service, so that they do not crowd out those about others.
-const MOST_WARNINGS: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 /// Removes duplicates and limits the number.
 fn warnings(id: &ServiceId, reasons: Vec<Reason>) -> Vec<Warning> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<Reason> = Vec::new();
     for reason in reasons {
-        if seen.insert(reason.clone()) && kept.len() < MOST_WARNINGS {
+        if seen.insert(reason.clone()) && kept.len() < MAX_WARNINGS {
             kept.push(reason);
         }
     }

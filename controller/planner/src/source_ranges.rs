@@ -1,4 +1,5 @@
-//! Source ranges of load balancer addresses (`loadBalancerSourceRanges`).
+//! Source ranges of load balancer addresses (`loadBalancerSourceRanges`), as plans contain them. Agents enforce them
+//! (`rules` in `node-agent/reconcile`).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,7 +1,7 @@
 //! Authorization of page requests. The API server authenticates the user (`TokenReview`) and must allow the user to
 //! get the page's path (`nonResourceURLs` in RBAC).
 
-use crate::trust::{Reviewer, Token, user};
+use crate::auth::{Reviewer, Token, user};
 
 /// A denied request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,15 +24,20 @@ pub async fn authorize(
 ) -> Result<(), Denied> {
     let denied = |status, message: String| Denied { status, message };
     let Some(reviewer) = reviewer else {
-        let words = "without an API server nobody is known here".into();
+        let words = "this controller has no API server that could review the token".into();
         return Err(denied(401, words));
     };
     let Some(token) = header.and_then(Token::of_header) else {
         let words =
-            "no token came (authorization: Bearer); `kubectl create token` makes one".into();
+            "the request has no token (authorization: Bearer); create one with `kubectl create token`".into();
         return Err(denied(401, words));
     };
-    let away = |why| denied(503, format!("the API server cannot be asked: {why}"));
+    let away = |why| {
+        denied(
+            503,
+            format!("the API server cannot review the request: {why}"),
+        )
+    };
     let status = reviewer.review(&token, None).await.map_err(away)?;
     let (name, groups) = user(&status).map_err(|why| {
         denied(
@@ -43,7 +48,8 @@ pub async fn authorize(
     if reviewer.may_get(&name, &groups, path).await.map_err(away)? {
         return Ok(());
     }
-    let words = format!("{name} may not get {path}: a ClusterRole with nonResourceURLs lets users");
+    let words =
+        format!("{name} may not get {path}; a ClusterRole with nonResourceURLs can allow it");
     Err(denied(403, words))
 }
 
@@ -54,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::trust::Reviewed;
+    use crate::auth::Reviewed;
 
     /// Accepts the tokens of two users, and allows one page to one of them.
     #[derive(Debug)]
@@ -93,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_is_for_whom_the_api_server_knows_and_lets() {
+    async fn a_page_requires_a_valid_token_and_permission() {
         let ask = async |header, path| {
             let answer = authorize(Some(&Rules), header, path).await;
             answer.map_err(|denied| (denied.status, denied.message))
@@ -127,7 +133,7 @@ mod tests {
             assert_eq!(found, status, "{message}");
             assert!(message.contains(words), "{message}");
         }
-        let nobody = authorize(None, Some("Bearer ada"), "/").await.unwrap_err();
-        assert_eq!(nobody.status, 401);
+        let unreviewed = authorize(None, Some("Bearer ada"), "/").await.unwrap_err();
+        assert_eq!(unreviewed.status, 401);
     }
 }

@@ -18,14 +18,15 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Pages;
 
-/// The maximum number of connections.
-const MOST: usize = 64;
-/// How long a client may take for a request head, and stay idle between two requests.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// The maximum size of a request head, in bytes. It contains the token.
-const LONGEST_HEAD: usize = 32 * 1024;
+/// Maximum number of open connections to the admin pages. A further one replaces the oldest.
+const MAX_CONNECTIONS: usize = 64;
+/// Timeout for the first byte, for the TLS handshake, and for each request head, which includes the idle time between
+/// requests.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum size of a request head, in bytes. The head contains the token.
+const MAX_HEAD_BYTES: usize = 32 * 1024;
 /// The first byte of a TLS handshake.
-const TLS: u8 = 0x16;
+const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The open connections.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ impl Guests {
         let guest = tasks.spawn(serve(stream, pages.clone(), local));
         let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         here.retain(|guest| !guest.is_finished());
-        if here.len() >= MOST
+        if here.len() >= MAX_CONNECTIONS
             && let Some(first) = here.pop_front()
         {
             first.abort();
@@ -58,13 +59,13 @@ impl Guests {
 /// Serves TLS if the first byte is that of a TLS handshake, and plain HTTP otherwise.
 async fn serve(stream: TcpStream, pages: Arc<Pages>, local: bool) {
     let mut first = [0];
-    let Ok(Ok(1..)) = timeout(PATIENCE, stream.peek(&mut first)).await else {
+    let Ok(Ok(1..)) = timeout(READ_TIMEOUT, stream.peek(&mut first)).await else {
         return;
     };
-    match pages.tls.clone().filter(|_| first == [TLS]) {
+    match pages.tls.clone().filter(|_| first == [TLS_HANDSHAKE]) {
         None => talk(stream, pages, local).await,
         Some(tls) => {
-            let begun = timeout(PATIENCE, TlsAcceptor::from(tls).accept(stream)).await;
+            let begun = timeout(READ_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await;
             if let Ok(Ok(io)) = begun {
                 talk(io, pages, true).await;
             }
@@ -79,8 +80,8 @@ async fn talk(io: impl AsyncRead + AsyncWrite + Send + Unpin, pages: Arc<Pages>,
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .max_buf_size(LONGEST_HEAD)
+        .header_read_timeout(READ_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(io), service_fn(answer));
     // An error concerns this client only.
     drop(connection.await);

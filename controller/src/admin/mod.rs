@@ -23,17 +23,17 @@ use tracing::{info, warn};
 
 pub use authorize::{Denied, authorize};
 
-use crate::board::Board;
+use crate::agent_registry::AgentRegistry;
+use crate::auth::Reviewer;
 use crate::convergence::{self, Question};
-use crate::metrics::Metrics;
 use crate::store::Store;
-use crate::trust::Reviewer;
+use crate::telemetry::metrics::Metrics;
 use guests::Guests;
 
-/// The pause before another attempt to bind the address.
-const RETRY: Duration = Duration::from_secs(5);
-/// The pause after a failed accept: there are too many open files.
-const BREATH: Duration = Duration::from_millis(100);
+/// Delay before another attempt to bind the address.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Pause after a failed accept, for example when too many files are open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The data of the pages.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Pages {
     /// The plans. The controller is ready once the first version is published.
     pub store: Arc<Store>,
     /// The state of the agents.
-    pub board: Arc<Board>,
+    pub registry: Arc<AgentRegistry>,
     /// When this controller started.
     pub started: SystemTime,
     /// The TLS configuration; without it, TLS connections fail.
@@ -55,20 +55,20 @@ pub struct Pages {
 /// Serves the pages for as long as the program runs. If the address cannot be bound, it retries; the rest of the
 /// controller is not affected.
 pub async fn serve(address: SocketAddr, pages: Arc<Pages>) {
-    let mut told = None;
+    let mut logged = None;
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return accept(listener, pages).await,
             Err(error) => {
                 let words = error.to_string();
-                if told.as_ref() != Some(&words) {
+                if logged.as_ref() != Some(&words) {
                     warn!(
                         %address,
-                        "no health and no metrics of this controller: {words}; see --admin"
+                        "cannot serve health and metrics: {words}; check --admin"
                     );
-                    told = Some(words);
+                    logged = Some(words);
                 }
-                sleep(RETRY).await;
+                sleep(RETRY_DELAY).await;
             }
         }
     }
@@ -86,7 +86,7 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
         tokio::select! {
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => guests.welcome(stream, &pages, local, &mut tasks),
-                Err(_) => sleep(BREATH).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = tasks.join_next() => {}
         }
@@ -107,7 +107,7 @@ impl Pages {
             "/metrics" => self.metrics(request.headers().get(ACCEPT)),
             _ if !private => text(
                 403,
-                "only over TLS or loopback, where nobody can read the token on its way\n",
+                "only over TLS or loopback, because the request contains a token\n",
             ),
             _ => {
                 let header = request.headers().get(AUTHORIZATION);
@@ -137,7 +137,7 @@ impl Pages {
             Err(error) => return text(400, format!("{error}\n")),
         };
         let now = SystemTime::now();
-        let known = convergence::answer(&question, &self.store, &self.board, self.started, now);
+        let known = convergence::answer(&question, &self.store, &self.registry, self.started, now);
         match serde_json::to_vec(&known) {
             Ok(json) => of_type(200, "application/json", json),
             Err(error) => text(500, format!("{error}\n")),
@@ -166,7 +166,7 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::metrics::Counters;
+    use crate::telemetry::metrics::Counters;
 
     async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_and_metrics_are_for_everybody_and_ready_is_who_has_planned() {
+    async fn health_and_metrics_need_no_token_and_readiness_needs_a_plan() {
         let store: Arc<Store> = Arc::default();
         let pages = Pages {
             metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
             store: store.clone(),
-            board: Arc::default(),
+            registry: Arc::default(),
             started: SystemTime::UNIX_EPOCH,
             tls: None,
             reviewer: None,

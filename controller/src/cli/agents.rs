@@ -2,13 +2,14 @@
 
 use clap::Args;
 
-use crate::agents::Agents;
-use crate::trust::Named;
+use crate::auth::Named;
+use crate::operator::agents::Agents;
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArguments {
-    /// ConfigMap with the agents' DaemonSet as daemonset.yaml. The leading controller creates the DaemonSet, reverts
-    /// changes made by others and follows the ConfigMap.
+    /// ConfigMap with the template of the agents' DaemonSets, as daemonset.yaml. The leading controller creates two of
+    /// them, with the suffixes -blue and -green, reverts changes made by others and follows the ConfigMap. During a
+    /// rollout of agents one has the former version and one the new; otherwise one is empty.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",

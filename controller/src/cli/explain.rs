@@ -35,8 +35,8 @@ pub(crate) struct ExplainQuestion {
     /// Service, optionally with one of its ports by name or number, like shop/cart:http.
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
     service: Wanted,
-    /// Client: the IP address of a pod, outside, or node for the node itself. Default: each kind of client
-    /// separately.
+    /// The client: the IP address of a pod; `outside` for a client outside the cluster; `node` for the node itself.
+    /// Default: each kind of client separately.
     #[arg(long, value_name = "POD-IP|outside|node")]
     from: Option<From>,
     /// Output format.

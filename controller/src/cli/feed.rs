@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::Client;
 
-use crate::trust::{ApiReviewer, Reviewer};
+use crate::auth::{ApiReviewer, Reviewer};
 
 /// The opened source of objects.
 pub(super) enum Feed {

@@ -10,17 +10,17 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::feed::Feed;
-use crate::agents::{Agents, Operator, Watched};
-use crate::board::Board;
-use crate::engine::{ClusterSource, Engine, ManifestSource, News};
+use crate::agent_registry::AgentRegistry;
+use crate::auth::Named;
+use crate::engine::{ClusterSource, Engine, ManifestSource, Notification};
 use crate::events::Events;
-use crate::guard::Guard;
-use crate::leading::Leading;
-use crate::lease::{Elector, LeaseName};
+use crate::operator::agents::{Agents, Operator, Watched};
+use crate::operator::guard::Guard;
+use crate::operator::leading::Leading;
+use crate::operator::lease::{Elector, LeaseName};
+use crate::operator::rollout::Rollout;
 use crate::publish::Publisher;
-use crate::rollout::Rollout;
 use crate::store::Store;
-use crate::trust::Named;
 use crate::watch::{self, Watches};
 
 /// The engine on its thread, and its source.
@@ -59,7 +59,7 @@ impl Following {
         lease: Option<(LeaseName, String)>,
         agents: Option<(Agents, u16)>,
         store: &Arc<Store>,
-        board: &Arc<Board>,
+        registry: &Arc<AgentRegistry>,
         own: &str,
     ) -> Self {
         match feed {
@@ -88,7 +88,7 @@ impl Following {
                     leading,
                     events,
                 };
-                let (writers, engine) = cluster.write(engine, agents, board);
+                let (writers, engine) = cluster.write(engine, agents, registry);
                 let source = ClusterSource::new(engine, seen);
                 Self {
                     engine: spawn_blocking(move || source.follow()),
@@ -174,7 +174,7 @@ impl Cluster {
         self,
         engine: Engine,
         agents: Option<(Agents, u16)>,
-        board: &Arc<Board>,
+        registry: &Arc<AgentRegistry>,
     ) -> (Writers, Engine) {
         let Self {
             client,
@@ -186,7 +186,7 @@ impl Cluster {
         let kept = agents.as_ref().map(|(agents, _)| agents.clone());
         let watched = Arc::new(Watched::new(client.clone(), kept));
         let watching = (watched.clone(), leading.clone());
-        writers.start("watching what the leader reads", async move {
+        writers.start("watching objects of the leader", async move {
             let (watched, leading) = watching;
             Box::pin(watched.run(leading)).await;
         });
@@ -204,9 +204,9 @@ impl Cluster {
             watched.clone(),
             events.clone(),
         );
-        writers.start("watching over endpoints", guard.run(leading.clone()));
-        let (publisher, notes) = Publisher::new(client.clone(), known.clone(), board.clone());
-        let publisher = publisher.telling(events.clone());
+        writers.start("guarding endpoints", guard.run(leading.clone()));
+        let (publisher, updates) = Publisher::new(client.clone(), known.clone(), registry.clone());
+        let publisher = publisher.with_events(events.clone());
         let publisher = match &leading {
             Some(leading) => publisher.while_leading(leading.clone()),
             None => publisher,
@@ -214,11 +214,11 @@ impl Cluster {
         writers.start("publishing", publisher.run(std::future::pending()));
         if let Some((agents, port)) = agents {
             let operator = Operator::new(client, agents, port, known, watched, events);
-            writers.start("keeping agents", operator.run(leading));
+            writers.start("managing agents", operator.run(leading));
         }
-        let engine = engine.telling(Box::new(move |news| match news {
-            News::Planned(update) => notes.changed(update),
-            News::Readable(id) => notes.read_again(id),
+        let engine = engine.with_listener(Box::new(move |notification| match notification {
+            Notification::Planned(update) => updates.changed(update),
+            Notification::Readable(id) => updates.read_again(id),
         }));
         (writers, engine)
     }

@@ -22,7 +22,7 @@ pub(super) struct InstallationArguments {
     /// Address of the API server; overrides the kubeconfig's.
     #[arg(long, value_name = "URL", env = "PORTOLAN_API_SERVER", global = true)]
     api_server: Option<String>,
-    /// Timeout, seconds.
+    /// Timeout of `each-node` and `gone`, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, global = true)]
     timeout: u64,
 }

@@ -37,24 +37,32 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Prints one node's plan made from manifests, without a cluster or network. With --diff, --without-zone or
-    /// --without-node: prints what would change, by Service and by node.
+    /// Prints one node's plan made from manifests, without a cluster or network.
+    ///
+    /// With --diff, --without-zone or --without-node: prints what would change, by Service and by node.
     ///
     /// Exit codes: 0 if everything was planned (possibly with warnings), 1 if objects were left out, 2 if there is no
-    /// plan.
+    /// plan. Differences do not affect the exit code, unlike that of `kubectl proxyplan diff`.
     Plan(plan::PlanArguments),
     /// Explains why a client on a node is, or is not, served by each endpoint of a Service.
     ///
     /// Works on manifests and has the exit codes of `plan`. A Service that is not served is a valid answer: exit code
     /// 0.
     Explain(explain::ExplainArguments),
-    /// Checks run by the chart's Jobs and by its test: whether a step is done on each node, whether an installation
-    /// works.
+    /// Checks whether a step is done on each node, or whether an installation works.
+    ///
+    /// For the chart's Jobs and its test; rarely useful by hand. Exit codes: 0 if it is so, 1 if not, 2 if the command
+    /// failed.
     Installation(installation::InstallationArguments),
     /// Plans all nodes of a cluster, follows changes, and streams the plans to agents.
     ///
     /// Watches the cluster of its service account or kubeconfig. With --manifests, reads files instead.
     Run(Box<run::RunArguments>),
+}
+
+/// The command line with its help, for the generated reference.
+pub fn command() -> clap::Command {
+    <Arguments as clap::CommandFactory>::command()
 }
 
 /// Runs the program and returns its exit code.

@@ -7,11 +7,11 @@ use futures::future::{BoxFuture, FutureExt as _};
 use kube::Client;
 use rustls::ServerConfig;
 
+use crate::auth::tls::{Keeper, Presented, Spoken, server_config};
+use crate::auth::{ApiReviewer, Gate, Tokens};
 use crate::config::{Certificate, Security};
-use crate::metrics::Counters;
-use crate::serve::{Entrance, Listen, Listener};
-use crate::tls::{Keeper, Presented, Spoken, server_config};
-use crate::trust::{ApiReviewer, Gate, Tokens};
+use crate::stream::{Entrance, Listen, Listener};
+use crate::telemetry::metrics::Counters;
 
 /// The open socket, its address, and the task that maintains its certificate.
 pub(super) struct Opened {

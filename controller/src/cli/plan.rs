@@ -51,7 +51,8 @@ impl ManifestArguments {
 pub(super) struct PlanArguments {
     #[command(flatten)]
     pub(super) manifests: ManifestArguments,
-    /// Node whose plan is printed. For changes it is optional; default: the whole cluster.
+    /// Node whose plan is printed. Required, except with --diff, --without-zone and --without-node, which cover the
+    /// whole cluster without it.
     #[arg(
         long,
         value_name = "NAME",
@@ -231,7 +232,7 @@ pub(crate) fn summary<'a>(manifests: impl IntoIterator<Item = &'a Manifests>) ->
 }
 
 /// Maximum number of known names in an error about an unknown one.
-const SHOWN: usize = 10;
+const MAX_LISTED_NAMES: usize = 10;
 
 /// The error for an unknown node; it lists the known ones.
 pub(crate) fn unknown_node(name: &str, manifests: &Manifests) -> String {
@@ -260,8 +261,12 @@ pub(super) fn known(names: &[&str]) -> String {
 
 /// The first few names.
 fn first(names: &[&str]) -> String {
-    let more = if names.len() > SHOWN { ", …" } else { "" };
-    names[..names.len().min(SHOWN)].join(", ") + more
+    let more = if names.len() > MAX_LISTED_NAMES {
+        ", …"
+    } else {
+        ""
+    };
+    names[..names.len().min(MAX_LISTED_NAMES)].join(", ") + more
 }
 
 /// Writes to standard error and returns `code`.

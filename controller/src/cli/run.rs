@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,18 +20,18 @@ use super::telemetry::{Telemetry, TelemetryArguments};
 use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
 use crate::admin::{self, Pages};
-use crate::api_server::ApiServer;
-use crate::board::Board;
+use crate::agent_registry::AgentRegistry;
+use crate::api_server::{ApiServer, ApiServerError};
+use crate::cluster_state::Shared;
 use crate::config::{Asked, Config, Security, Source};
 use crate::engine::Engine;
-use crate::known::Shared;
-use crate::lease::{self, LeaseName};
-use crate::metrics::{Counters, Metrics};
-use crate::serve::{Listen, serve};
+use crate::operator::lease::{self, LeaseName};
 use crate::store::Store;
+use crate::stream::{Listen, serve};
+use crate::telemetry::metrics::{Counters, Metrics};
 
-/// How long streams may take to end after a signal.
-const GRACE: Duration = Duration::from_millis(500);
+/// Time that streams have to end after a signal, before the process ends.
+const STREAM_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(super) struct RunArguments {
@@ -55,8 +55,9 @@ pub(super) struct RunArguments {
     listen: String,
     #[command(flatten)]
     trust: TrustArguments,
-    /// Listen address of /healthz, /readyz and /metrics (plain HTTP or TLS). With TLS or over loopback it also serves
-    /// /convergence, to users authenticated by the API server. Port 0 picks a free one.
+    /// Listen address of /healthz, /readyz, /metrics and /convergence (for `kubectl proxyplan wait`). It accepts HTTP
+    /// and, with the certificate of --listen, HTTPS on the same port. /convergence needs HTTPS or loopback, and a token
+    /// that the API server accepts. Port 0 picks a free one.
     #[arg(
         long,
         value_name = "IP:PORT",
@@ -68,7 +69,8 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "DIR", env = "PORTOLAN_PLANS_DIR")]
     plans_dir: Option<PathBuf>,
     /// Lease with which several controllers elect a leader. Only the leader writes ProxyPlans, ProxyPlanSlices and
-    /// the ProxyConfig; all controllers plan and serve.
+    /// the ProxyConfig; all controllers plan and serve. Without it, this controller considers itself the only one and
+    /// always leads.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -150,7 +152,7 @@ async fn follow(
     let source = config.source.to_string();
     let feed = match config.source {
         Source::Manifests(path) => Feed::Manifests(path),
-        Source::Cluster(server) => Feed::Cluster(server.client().await?),
+        Source::Cluster(server) => Feed::Cluster(server.client().await.map_err(no_server)?),
     };
     let (client, reviewer) = (feed.client(), feed.reviewer());
     let counters: Arc<Counters> = Arc::default();
@@ -162,27 +164,26 @@ async fn follow(
         keeping,
         pages: tls_of_pages,
     } = opened;
-    info!(
-        %listen,
-        source,
-        plans_dir = config.plans_dir.as_ref().map(|dir| tracing::field::display(dir.display())),
-        tls,
-        version = env!("CARGO_PKG_VERSION"),
-        "started"
-    );
+    log_start(&listen, &source, config.plans_dir.as_deref(), tls);
     let store = Arc::new(Store::default());
-    let board = Arc::new(Board::default());
+    let registry = Arc::new(AgentRegistry::default());
     let agents = config.agents.zip(port(&listen));
     let own = own_name(lease.as_ref());
     let changes = telemetry.changes.clone();
     let engine = Engine::new(Shared::default(), store.clone(), config.plans_dir);
-    let engine = engine.noting(changes.clone());
-    let metrics = observe(telemetry, &counters, &store, &board, (engine.known(), &own));
-    let mut following = Following::start(feed, engine, lease, agents, &store, &board, &own);
+    let engine = engine.with_changes(changes.clone());
+    let metrics = observe(
+        telemetry,
+        &counters,
+        &store,
+        &registry,
+        (engine.known(), &own),
+    );
+    let mut following = Following::start(feed, engine, lease, agents, &store, &registry, &own);
     let pages = Pages {
         metrics,
         store: store.clone(),
-        board: board.clone(),
+        registry: registry.clone(),
         started: SystemTime::now(),
         reviewer,
         tls: tls_of_pages,
@@ -190,7 +191,7 @@ async fn follow(
     let pages = admin::serve(config.admin, Arc::new(pages));
     let (end, ended) = oneshot::channel::<()>();
     let ended = async { drop(ended.await) };
-    let served = serve(listener.noting(changes), store, board, ended);
+    let served = serve(listener.with_changes(changes), store, registry, ended);
     let result = tokio::select! {
         result = served => result.context("serve plans"),
         // Agent streams do not end on their own, so the server is not awaited; agents reconnect to another
@@ -210,6 +211,27 @@ async fn follow(
     result
 }
 
+fn log_start(listen: &Listen, source: &str, plans_dir: Option<&Path>, tls: bool) {
+    info!(
+        %listen,
+        source,
+        plans_dir = plans_dir.map(|dir| tracing::field::display(dir.display())),
+        tls,
+        version = env!("CARGO_PKG_VERSION"),
+        "started"
+    );
+}
+
+/// Only this command works without an API server.
+fn no_server(error: ApiServerError) -> anyhow::Error {
+    match error {
+        ApiServerError::Nowhere(_) => {
+            anyhow::anyhow!("{error}, or --manifests DIR to work without a cluster")
+        }
+        other => other.into(),
+    }
+}
+
 fn own_name(lease: Option<&(LeaseName, String)>) -> String {
     lease.map_or_else(lease::own_name, |(_, name)| name.clone())
 }
@@ -219,13 +241,13 @@ fn observe(
     telemetry: Telemetry,
     counters: &Counters,
     store: &Arc<Store>,
-    board: &Arc<Board>,
+    registry: &Arc<AgentRegistry>,
     (known, own): (Shared, &str),
 ) -> Metrics {
-    let mut metrics = Metrics::new(counters, board.clone(), store.clone());
+    let mut metrics = Metrics::new(counters, registry.clone(), store.clone());
     metrics.add_endpoints(known);
     metrics.add(&telemetry.figures);
-    telemetry.follow(board.clone(), store.clone(), own);
+    telemetry.follow(registry.clone(), store.clone(), own);
     metrics
 }
 
@@ -235,9 +257,9 @@ async fn signalled(mut terminate: Signal, mut interrupt: Signal, end: oneshot::S
         _ = terminate.recv() => "SIGTERM",
         _ = interrupt.recv() => "SIGINT",
     };
-    info!(signal, "ending; nodes keep what they have");
+    info!(signal, "ending; nodes keep their last plans");
     drop(end);
-    tokio::time::sleep(GRACE).await;
+    tokio::time::sleep(STREAM_GRACE_PERIOD).await;
 }
 
 /// The port for agents, if it is TCP; the listener has replaced port 0 by a real one.

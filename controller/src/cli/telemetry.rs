@@ -11,9 +11,11 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::board::Board;
-use crate::changes::{self, Changes, Endpoint, Figures, Notes, SPANS, Sampling, Task};
+use crate::agent_registry::AgentRegistry;
 use crate::store::Store;
+use crate::telemetry::changes::{
+    self, Changes, Endpoint, Figures, NoteReceiver, SPANS, Sampling, Task,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct TelemetryArguments {
@@ -38,7 +40,7 @@ pub(super) struct TelemetryArguments {
     /// agents, which export nothing themselves.
     #[arg(long, value_name = "URL", env = "PORTOLAN_TRACES")]
     traces: Option<String>,
-    /// Sampling ratio of traces, 0 to 1. Slow and failed changes are always kept, up to 60 per minute.
+    /// Share of changes whose traces are kept, 0 to 1. Slow and failed changes are always kept, up to 60 per minute.
     #[arg(
         long,
         value_name = "SHARE",
@@ -47,7 +49,7 @@ pub(super) struct TelemetryArguments {
         value_parser = share
     )]
     traces_share: f64,
-    /// Latency from which a change counts as slow, from its trigger in the cluster to the last node.
+    /// Latency above which a change counts as slow, from its trigger in the cluster to the last node.
     #[arg(
         long,
         value_name = "DURATION",
@@ -71,7 +73,7 @@ enum LogFormat {
 pub(super) struct Telemetry {
     pub(super) changes: Changes,
     pub(super) figures: Arc<Figures>,
-    notes: Notes,
+    notes: NoteReceiver,
     traces: Option<(Endpoint, Sampling)>,
 }
 
@@ -115,8 +117,13 @@ impl TelemetryArguments {
 
 impl Telemetry {
     /// Starts following changes under this controller's name. Must be called within the runtime.
-    pub(super) fn follow(self, board: Arc<Board>, store: Arc<Store>, own_name: &str) {
-        let task = Task::new(self.notes, board, store, self.figures);
+    pub(super) fn follow(
+        self,
+        agent_registry: Arc<AgentRegistry>,
+        store: Arc<Store>,
+        own_name: &str,
+    ) {
+        let task = Task::new(self.notes, agent_registry, store, self.figures);
         let task = match self.traces {
             Some((endpoint, sampling)) => task.tracing(endpoint, sampling, own_name),
             None => task,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 
+use crate::auth::tls::{Files, Kept};
+use crate::auth::{Named, TokenOptions};
 use crate::config::Certificate;
-use crate::tls::{Files, Kept};
-use crate::trust::{Named, TokenOptions};
 
 #[derive(Debug, Args)]
 pub(super) struct TrustArguments {

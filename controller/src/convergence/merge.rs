@@ -48,8 +48,8 @@ impl Verdict {
     }
 }
 
-/// Merges answers. A node without a stream to any controller is waited for, unless it is not Ready, its Node object is
-/// gone, or no controller has had a stream to it for `unseen` seconds.
+/// Merges answers. A node whose agent is connected to no controller is waited for, unless it is not Ready, its Node
+/// object is gone, or its agent has not been connected for `unseen` seconds.
 ///
 /// `unseen` is `None` if not all controllers have answered, because that time is unknown then. If `nodes` is `None`,
 /// only the time counts.
@@ -60,16 +60,16 @@ pub fn merge(
 ) -> Verdict {
     let service = answers.first().map(|answer| answer.service.clone());
     let mut waiting: BTreeMap<&str, String> = BTreeMap::new();
-    let mut away: Option<BTreeMap<&str, u64>> = None;
+    let mut disconnected: Option<BTreeMap<&str, u64>> = None;
     for answer in answers {
-        let here = answer.away.iter();
-        let here: BTreeMap<_, _> = here.map(|away| (&*away.node, away.seconds)).collect();
+        let here = answer.disconnected.iter();
+        let here: BTreeMap<_, _> = here.map(|one| (&*one.node, one.seconds)).collect();
         for Waiting { node, reason } in &answer.waiting {
             waiting.insert(node, reason.clone());
         }
-        away = Some(match away {
+        disconnected = Some(match disconnected {
             None => here,
-            // A node with a stream to any controller is not away.
+            // A node with a stream to any controller is not disconnected.
             Some(before) => {
                 let both = before.into_iter();
                 let both =
@@ -79,15 +79,16 @@ pub fn merge(
         });
     }
     let mut excluded = Vec::new();
-    for (node, seconds) in away.unwrap_or_default() {
+    for (node, seconds) in disconnected.unwrap_or_default() {
         match why_excluded(nodes, node, seconds, unseen) {
             Some(reason) => excluded.push(Excluded {
                 node: node.into(),
                 reason,
             }),
             None => {
-                let reason =
-                    format!("no controller that answers has a stream to it, for {seconds} s");
+                let reason = format!(
+                    "for {seconds} s its agent has not been connected to any controller that answers"
+                );
                 waiting.insert(node, reason);
             }
         }
@@ -119,12 +120,17 @@ fn held_up(answers: &[Convergence]) -> Vec<String> {
     }
     for answer in answers {
         for kind in &answer.behind {
+            let controller = &answer.controller;
             reasons.insert(format!(
-                "a controller has not planned the newest {kind} yet"
+                "controller {controller} has not planned the newest {kind} yet; if that lasts, its log says whether it \
+                 can watch the API server"
             ));
         }
         if answer.listed {
-            reasons.insert("the address is among the backends".to_owned());
+            reasons.insert(format!(
+                "the address is still an endpoint of {}",
+                answer.service
+            ));
         }
     }
     reasons.into_iter().collect()
@@ -139,9 +145,11 @@ fn why_excluded(
     let known = nodes.map(|nodes| nodes.get(node));
     match known {
         Some(None) => Some("its Node object is gone".into()),
-        Some(Some(Node { ready: false })) => Some("it is not Ready, and has no stream".into()),
+        Some(Some(Node { ready: false })) => {
+            Some("it is not Ready, and its agent is not connected".into())
+        }
         _ if unseen.is_some_and(|unseen| seconds >= unseen) => Some(format!(
-            "no controller has had a stream to it for {seconds} s; is an agent there?"
+            "its agent has not been connected to any controller for {seconds} s; check that an agent runs there"
         )),
         _ => None,
     }
@@ -149,10 +157,10 @@ fn why_excluded(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Away;
+    use super::super::Disconnected;
     use super::*;
 
-    fn answer(waiting: &[&str], away: &[(&str, u64)]) -> Convergence {
+    fn answer(waiting: &[&str], disconnected: &[(&str, u64)]) -> Convergence {
         Convergence {
             service: "shop/cart".into(),
             served: true,
@@ -161,12 +169,12 @@ mod tests {
                 .iter()
                 .map(|node| Waiting {
                     node: (*node).into(),
-                    reason: "on its way".into(),
+                    reason: "its agent has just connected".into(),
                 })
                 .collect(),
-            away: away
+            disconnected: disconnected
                 .iter()
-                .map(|(node, seconds)| Away {
+                .map(|(node, seconds)| Disconnected {
                     node: (*node).into(),
                     seconds: *seconds,
                 })
@@ -185,12 +193,12 @@ mod tests {
         let two = answer(&[], &[("a", 9), ("b", 9)]);
         assert!(merge(&[one.clone(), two], None, Some(60)).converged);
         let alone = merge(&[one], None, Some(60));
-        assert!(!alone.converged, "nobody knows of c and d");
+        assert!(!alone.converged, "no controller has c and d");
         assert_eq!(alone.waiting.len(), 2);
     }
 
     #[test]
-    fn nodes_that_are_away_are_waited_for_unless_there_is_a_reason() {
+    fn nodes_that_are_disconnected_are_waited_for_unless_there_is_a_reason() {
         let one = answer(&[], &[("c", 9), ("d", 99)]);
         let found = merge(std::slice::from_ref(&one), None, Some(60));
         assert_eq!((found.waiting.len(), found.excluded.len()), (1, 1));
@@ -209,9 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_planned_is_nowhere() {
+    fn an_unplanned_change_is_on_no_node() {
         assert!(!merge(&[], None, Some(60)).converged);
         let behind = Convergence {
+            controller: "https://10.0.0.5:10271".into(),
             behind: vec!["EndpointSlice".into()],
             ..answer(&[], &[])
         };
@@ -219,10 +228,15 @@ mod tests {
             listed: true,
             ..answer(&[], &[])
         };
-        for held_up in [behind, listed] {
+        let expected = [
+            "controller https://10.0.0.5:10271 has not planned the newest EndpointSlice yet",
+            "the address is still an endpoint of shop/cart",
+        ];
+        for (held_up, expected) in [behind, listed].into_iter().zip(expected) {
             let found = merge(&[held_up, answer(&[], &[])], None, Some(60));
             assert!(!found.converged);
             assert_eq!(found.held_up.len(), 1);
+            assert!(found.held_up[0].starts_with(expected), "{found:?}");
         }
     }
 }

@@ -21,20 +21,23 @@ pub const PATH: &str = "/convergence";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Convergence {
+    /// The URL at which the controller answered, for messages; empty at the controller itself.
+    #[serde(skip)]
+    pub controller: String,
     /// The Service, as `NAMESPACE/NAME`.
     pub service: String,
     /// Whether the Service is served. False if it has no cluster IP, belongs to another proxy, or is gone.
     pub served: bool,
     /// Kinds for which this controller has not planned the requested version yet.
     pub behind: Vec<String>,
-    /// Whether the requested address is still among the backends of some node.
+    /// Whether some node still sends new connections to the requested address.
     pub listed: bool,
     /// All nodes that have a plan.
     pub nodes: usize,
     /// Nodes that are connected to this controller and are not known to have the change in force.
     pub waiting: Vec<Waiting>,
     /// Nodes without a stream to this controller.
-    pub away: Vec<Away>,
+    pub disconnected: Vec<Disconnected>,
 }
 
 /// A node that does not have the change yet.
@@ -48,7 +51,7 @@ pub struct Waiting {
 
 /// A node without a stream at this controller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Away {
+pub struct Disconnected {
     /// Its name.
     pub node: String,
     /// Whole seconds since its stream ended, or since the controller started.

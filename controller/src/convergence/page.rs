@@ -2,15 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Away, Convergence, Question, Waiting};
-use crate::board::{Board, Delivery};
+use super::{Convergence, Disconnected, Question, Waiting};
+use crate::agent_registry::{AgentRegistry, Delivery};
 use crate::store::Store;
 
 /// Answers a question. `started` is when this controller started.
 pub fn answer(
     question: &Question,
     store: &Store,
-    board: &Board,
+    registry: &AgentRegistry,
     started: SystemTime,
     now: SystemTime,
 ) -> Convergence {
@@ -23,34 +23,35 @@ pub fn answer(
         let behind = asked.filter(|(kind, version)| is_behind(kind, **version));
         behind.map(|(kind, _)| kind.name().to_owned()).collect()
     };
-    let standing = store.standing(&question.service, question.gone);
-    let (mut waiting, mut away) = (Vec::new(), Vec::new());
+    let state = store.service_state(&question.service, question.gone);
+    let (mut waiting, mut disconnected) = (Vec::new(), Vec::new());
     let names = store.node_names();
-    let mut deliveries = board.all();
+    let mut deliveries = registry.all();
     for name in &names {
         let node = name.to_string();
         let since = |since| now.duration_since(since).unwrap_or_default();
         match deliveries.remove(name) {
             Some(delivery) if delivery.connected => {
-                if delivery.in_force.version() < standing.changed.max(1) {
+                if delivery.in_force.version() < state.changed.max(1) {
                     let reason = reason(&delivery, since);
                     waiting.push(Waiting { node, reason });
                 }
             }
             gone => {
                 let seconds = since(gone.map_or(started, |gone| gone.since)).as_secs();
-                away.push(Away { node, seconds });
+                disconnected.push(Disconnected { node, seconds });
             }
         }
     }
     Convergence {
+        controller: String::new(),
         service: question.service.to_string(),
-        served: standing.served,
+        served: state.served,
         behind,
-        listed: standing.listed,
+        listed: state.listed,
         nodes: names.len(),
         waiting,
-        away,
+        disconnected,
     }
 }
 
@@ -67,10 +68,10 @@ fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String
             format!("{failed} operations failed on it, the first: {first}")
         }
         Some((_, acked)) if !acked.undecodable.is_empty() => format!(
-            "its agent cannot read {}; is it older than the controller?",
+            "its agent cannot read {}; check whether it is older than the controller",
             acked.undecodable[0]
         ),
-        Some(_) => "on its way".into(),
+        Some(_) => "its agent has not answered the plan update yet".into(),
         None => "its agent has just connected".into(),
     }
 }
@@ -85,7 +86,7 @@ mod tests {
     use portolan_planner::model::Kind;
 
     use super::*;
-    use crate::board::Acked;
+    use crate::agent_registry::Acked;
     use crate::watch::Mark;
 
     fn at(seconds: u64) -> SystemTime {
@@ -122,13 +123,16 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_who_has_not_and_why() {
-        let (store, board) = (store(), Board::default());
-        let ask = |version| answer(&question(version), &store, &board, at(0), at(100));
+    fn nodes_are_listed_with_their_state_and_reason() {
+        let (store, registry) = (store(), AgentRegistry::default());
+        let ask = |version| answer(&question(version), &store, &registry, at(0), at(100));
         let all = ask(7);
         assert_eq!(all.behind, ["EndpointSlice"], "nothing was read yet");
-        assert_eq!((all.nodes, all.away.len()), (3, 3));
-        assert_eq!(all.away[0].seconds, 100, "since the controller started");
+        assert_eq!((all.nodes, all.disconnected.len()), (3, 3));
+        assert_eq!(
+            all.disconnected[0].seconds, 100,
+            "since the controller started"
+        );
 
         let mark = Mark {
             newest: 7,
@@ -140,27 +144,27 @@ mod tests {
         assert!(ask(7).behind.is_empty());
         assert_eq!(ask(8).behind, ["EndpointSlice"]);
 
-        let a = board.connected("a", "0.1.0", None, at(10));
+        let a = registry.connected("a", "0.1.0", None, at(10));
         a.reached(2);
-        let b = board.connected("b", "0.1.0", None, at(10));
+        let b = registry.connected("b", "0.1.0", None, at(10));
         b.reached(1);
         let failed = Acked {
             failures: vec!["no memory".into()],
             failed_operations: 2,
             ..Acked::default()
         };
-        board.acked("b", failed, at(20));
-        board.connected("c", "0.1.0", None, at(10));
-        board.gone("c", at(10), at(70));
+        registry.acked("b", failed, at(20));
+        registry.connected("c", "0.1.0", None, at(10));
+        registry.gone("c", at(10), at(70));
         let found = ask(7);
         assert_eq!(found.waiting.len(), 1);
         assert_eq!(found.waiting[0].node, "b");
         assert!(found.waiting[0].reason.contains("no memory"));
-        let away = Away {
+        let disconnected = Disconnected {
             node: "c".into(),
             seconds: 30,
         };
-        assert_eq!(found.away, [away]);
+        assert_eq!(found.disconnected, [disconnected]);
 
         b.reached(3);
         assert!(ask(7).waiting.is_empty());

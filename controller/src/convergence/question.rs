@@ -8,15 +8,15 @@ use portolan_plan::ServiceId;
 use portolan_planner::model::Kind;
 use thiserror::Error;
 
-/// The maximum length of a query, in bytes.
-const LONGEST: usize = 1024;
+/// Maximum length of a query string, in bytes.
+const MAX_QUERY_BYTES: usize = 1024;
 
 /// A question about a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// The Service.
     pub service: ServiceId,
-    /// An address that should no longer be among the backends of any node.
+    /// An address to which no node should send new connections any more.
     pub gone: Option<IpAddr>,
     /// For each kind, the newest object version that the answer has to include.
     pub read: BTreeMap<Kind, u64>,
@@ -41,7 +41,7 @@ pub enum QuestionError {
         problem: &'static str,
     },
     /// The query is too long.
-    #[error("a query of more than {LONGEST} bytes")]
+    #[error("a query of more than {MAX_QUERY_BYTES} bytes")]
     Long,
 }
 
@@ -51,7 +51,7 @@ impl Question {
     /// # Errors
     /// [`QuestionError`] names the invalid part.
     pub fn read(query: &str) -> Result<Self, QuestionError> {
-        if query.len() > LONGEST {
+        if query.len() > MAX_QUERY_BYTES {
             return Err(QuestionError::Long);
         }
         let (mut service, mut gone, mut read) = (None, None, BTreeMap::new());
@@ -67,17 +67,19 @@ impl Question {
                     let id = value.split_once('/').filter(|(ns, name)| {
                         !ns.is_empty() && !name.is_empty() && !name.contains('/')
                     });
-                    let (namespace, name) = id.ok_or_else(|| wrong("that is no NAMESPACE/NAME"))?;
+                    let (namespace, name) = id.ok_or_else(|| wrong("write NAMESPACE/NAME"))?;
                     service = Some(ServiceId::new(namespace, name));
                 }
                 "gone" => {
-                    let address = value.parse().map_err(|_| wrong("that is no address"))?;
+                    let address = value.parse().map_err(|_| wrong("expected an IP address"))?;
                     gone = Some(address);
                 }
                 _ => {
                     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-                    let kind = kind.ok_or_else(|| wrong("nobody knows what that is"))?;
-                    let version = value.parse().map_err(|_| wrong("that is no version"))?;
+                    let kind = kind.ok_or_else(|| wrong("unknown parameter"))?;
+                    let version = value
+                        .parse()
+                        .map_err(|_| wrong("expected a resource version"))?;
                     read.insert(kind, version);
                 }
             }
@@ -120,16 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
-        let long = format!("service=a/{}", "b".repeat(LONGEST));
+    fn invalid_values_are_named() {
+        let long = format!("service=a/{}", "b".repeat(MAX_QUERY_BYTES));
         for (query, words) in [
             ("", "no Service"),
             ("gone=10.0.0.1", "no Service"),
             ("service=cart", "NAMESPACE/NAME"),
             ("service=a/b/c", "NAMESPACE/NAME"),
-            ("service=a/b&gone=cart", "gone=cart: that is no address"),
-            ("service=a/b&Service=x", "no version"),
-            ("service=a/b&Pod=1", "Pod=1: nobody knows"),
+            ("service=a/b&gone=cart", "gone=cart: expected an IP address"),
+            (
+                "service=a/b&Service=x",
+                "Service=x: expected a resource version",
+            ),
+            ("service=a/b&Pod=1", "Pod=1: unknown parameter"),
             (&long, "more than 1024 bytes"),
         ] {
             let error = Question::read(query).unwrap_err().to_string();

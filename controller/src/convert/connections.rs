@@ -7,8 +7,8 @@ use super::fields::Given;
 use super::translation::Translation;
 use crate::from_kube::FieldError;
 
-/// A second in nanoseconds.
-const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds in a second.
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The field of a number of connections.
 type Count = fn(&mut ConntrackSpec) -> &mut Option<u32>;
@@ -20,9 +20,9 @@ impl Translation {
     pub(super) fn seconds(&mut self, field: &str) -> Result<Given<Period>, FieldError> {
         self.fields
             .time(field)?
-            .and_then(|time| match time / SECOND {
+            .and_then(|time| match time / NANOS_PER_SECOND {
                 0 if time > 0 => Err(
-                    "shorter than a second; write whole seconds, or 0s to leave the kernel's"
+                    "shorter than a second; write whole seconds, or 0s to keep the kernel's value"
                         .into(),
                 ),
                 seconds => Ok(Some(Period::milliseconds(seconds * 1000))),
@@ -39,7 +39,7 @@ impl Translation {
             let name = format!("conntrack.{name}");
             let given = self.fields.integer(&name)?.and_then(|count| {
                 let problem = || {
-                    format!("{count} is below 0, and kube-proxy refuses it too; write 0 or more")
+                    format!("{count} is negative, and kube-proxy rejects it too; write 0 or more")
                 };
                 u32::try_from(count).map(Some).map_err(|_| problem())
             })?;

@@ -63,7 +63,7 @@ pub(super) fn locate(name: &str, text: &str) -> Result<Located, ConvertError> {
             let places = found.iter().chain([&last]).map(|located| &*located.place);
             let places: Vec<_> = places.collect();
             Err(error(format!(
-                "{} configurations in it ({}); give one of them alone",
+                "it contains {} configurations ({}); give one of them",
                 more + 1,
                 places.join("; ")
             )))
@@ -75,9 +75,9 @@ pub(super) fn locate(name: &str, text: &str) -> Result<Located, ConvertError> {
                 more => format!("{}, … ({more} objects)", contents.others[..5].join(", ")),
             };
             Err(error(format!(
-                "no {KIND} in it, but {others}; give what `kubectl -n kube-system get configmap kube-proxy -o yaml` \
-                 prints, or the file of kube-proxy's --config. Where kube-proxy has flags and no file (k3s, RKE2, kops, GKE), \
-                 `kube-proxy FLAGS --write-config-to FILE` makes one"
+                "it contains no {KIND}, but {others}; give the output of `kubectl -n kube-system get \
+                 configmap kube-proxy -o yaml`, or the file of kube-proxy's --config. If kube-proxy has flags \
+                 and no file (k3s, RKE2, kops, GKE), `kube-proxy FLAGS --write-config-to FILE` creates one"
             )))
         }
     }
@@ -87,8 +87,9 @@ fn wrong_version(version: &str) -> String {
     match version {
         "" => format!("apiVersion: missing; write `apiVersion: {VERSION}` above the fields"),
         version => format!(
-            "apiVersion: {version:?} is not {VERSION}, the only one that kube-proxy has had so far; check the spelling, or \
-             let the kube-proxy that reads this file rewrite it: `kube-proxy --config FILE --write-config-to FILE2`"
+            "apiVersion: {version:?} is not {VERSION}, the only version so far; check the spelling, or \
+             convert the file with the kube-proxy that reads it: `kube-proxy --config FILE --write-config-to \
+             FILE2`"
         ),
     }
 }
@@ -96,7 +97,7 @@ fn wrong_version(version: &str) -> String {
 impl Contents {
     fn add(&mut self, place: String, value: Value) {
         let Value::Object(mut fields) = value else {
-            self.others.push("a value that is no object".into());
+            self.others.push("a value that is not an object".into());
             return;
         };
         let text = |fields: &Map<String, Value>, name: &str| {

@@ -27,8 +27,8 @@ type Row = (&'static str, Plain, Outcome, &'static str);
 const ROWS: [Row; 16] = {
     use Outcome::{NoEqual, NotNeeded};
     use Plain::{Flag, Number, Text, Time, Whole};
-    const NO_API: &str = "nodes of Portolan read nothing from the API server";
-    const OLD: &str = "of kube-proxy's userspace mode, which is gone";
+    const NO_API: &str = "nodes with Portolan do not read from the API server";
+    const OLD: &str = "for kube-proxy's userspace mode, which was removed";
     [
         (
             "bindAddressHardFail",
@@ -41,13 +41,13 @@ const ROWS: [Row; 16] = {
             "enableProfiling",
             Flag(false),
             NoEqual,
-            "agents have no /debug/pprof: look at their metrics and logs",
+            "agents have no /debug/pprof; use their metrics and logs",
         ),
         (
             "showHiddenMetricsForVersion",
             Text(""),
             NoEqual,
-            "agents have the metrics of kube-proxy that node-agent/METRICS.md lists",
+            "agents have the metrics of kube-proxy that docs/reference/agent-metrics.md lists",
         ),
         (
             "hostnameOverride",
@@ -76,13 +76,13 @@ const ROWS: [Row; 16] = {
             "conntrack.max",
             Whole(0),
             NoEqual,
-            "only an old kube-proxy reads it: write spec.settings.conntrack.maxPerCore and min",
+            "only old versions of kube-proxy read it; write spec.settings.conntrack.maxPerCore and min",
         ),
         (
             "logging.verbosity",
             Whole(0),
             NoEqual,
-            "what agents log is agents.log of the chart, or PORTOLAN_LOG: debug",
+            "set the log filter of agents: agents.log of the chart, or PORTOLAN_LOG, for example debug",
         ),
         ("portRange", Text(""), NotNeeded, OLD),
         ("udpIdleTimeout", Time(250), NotNeeded, OLD),
@@ -115,7 +115,7 @@ const OF_MODES: [(&str, Plain); 18] = {
     ]
 };
 
-const WINDOWS: &str = "about Windows, where Portolan does not run: kube-proxy stays there";
+const WINDOWS: &str = "for Windows, which Portolan does not support; keep kube-proxy there";
 
 /// The gate of external IPs.
 const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
@@ -154,7 +154,7 @@ impl Translation {
         for (prefix, note) in [
             (
                 "logging.",
-                "about kube-proxy's own log; agents write text to standard error",
+                "for kube-proxy's own log; agents log to standard error",
             ),
             ("winkernel.", WINDOWS),
         ] {
@@ -211,17 +211,13 @@ impl Translation {
                 continue;
             }
             if on && ALWAYS_ON.contains(&name) {
-                self.note(
-                    Outcome::Same,
-                    &given,
-                    "Portolan does that without being asked",
-                );
+                self.note(Outcome::Same, &given, "Portolan always does this");
             } else {
                 self.note(
                     Outcome::NoEqual,
                     &given,
-                    "Portolan has no gates: look up what this one changes in kube-proxy; if that is how Services are \
-                     served, e2e/semantics.yaml says what Portolan does",
+                    "Portolan has no feature gates; if this one changes how kube-proxy serves Services, \
+                     e2e/semantics.yaml describes what Portolan does",
                 );
             }
         }
@@ -253,7 +249,7 @@ impl Translation {
             self.note(
                 Outcome::Unknown,
                 &given,
-                "misspelt, or of another version of kube-proxy: one that does not know it either only warns in its log",
+                "misspelt, or of another version of kube-proxy, which only logs a warning for unknown fields",
             );
         }
     }

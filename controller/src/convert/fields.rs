@@ -19,8 +19,8 @@ const SECTIONS: [&str; 9] = [
     "nftables",
     "winkernel",
 ];
-/// Maximum length of a shown value.
-const SHOWN: usize = 60;
+/// Maximum length of a value in the report, in characters.
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// Every value of the input by its path, like `ipvs.scheduler`.
 pub(super) struct Fields {
@@ -96,7 +96,7 @@ impl Fields {
     }
 
     pub(super) fn text(&mut self, field: &str) -> Result<Given<String>, FieldError> {
-        let given = self.typed(field, "a text", |value| value.as_str().map(str::to_owned))?;
+        let given = self.typed(field, "a string", |value| value.as_str().map(str::to_owned))?;
         given.and_then(|text| Ok(Some(text).filter(|text| !text.is_empty())))
     }
 
@@ -125,23 +125,23 @@ impl Fields {
 
     /// A duration in nanoseconds.
     pub(super) fn time(&mut self, field: &str) -> Result<Given<u64>, FieldError> {
-        let given = self.typed(field, "a length of time like 30s or 1h30m", |value| {
+        let given = self.typed(field, "a duration like 30s or 1h30m", |value| {
             nanoseconds(value.as_str()?)
         })?;
         given.and_then(|time| match u64::try_from(time) {
             Ok(time) => Ok(Some(time)),
-            Err(_) => {
-                Err("shorter than nothing, which kube-proxy refuses too; write 0s or more".into())
-            }
+            Err(_) => Err("negative, and kube-proxy rejects it too; write 0s or more".into()),
         })
     }
 
     pub(super) fn texts(&mut self, field: &str) -> Result<Given<Vec<String>>, FieldError> {
-        let given = self.typed(field, "a list of texts", |value| value.as_array().cloned())?;
+        let given = self.typed(field, "a list of strings", |value| {
+            value.as_array().cloned()
+        })?;
         let texts = given.value.iter().flatten().enumerate();
         let texts = texts.map(|(index, value)| {
             let text = value.as_str().map(str::to_owned);
-            let expected = || format!("{}; write a text", described(value));
+            let expected = || format!("{}; write a string", described(value));
             text.ok_or_else(|| wrong(&format!("{field}[{index}]"), expected()))
         });
         let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
@@ -161,7 +161,7 @@ impl Fields {
         let below = self.leaves.range(field.to_owned()..);
         let mut below = below.map_while(|(path, _)| path.strip_prefix(field));
         if below.any(|rest| rest.starts_with(['.', '['])) {
-            let problem = format!("has fields of its own; write {expected}");
+            let problem = format!("is not a single value; write {expected}");
             return Err(wrong(field, problem));
         }
         let value = self.leaves.remove(field);
@@ -206,7 +206,7 @@ pub(super) fn shown(value: &Value) -> String {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         None => text,
         Some((end, _)) => format!("{}…", &text[..end]),
     }
@@ -217,7 +217,7 @@ fn described(value: &Value) -> String {
         Value::Null => "nothing",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };

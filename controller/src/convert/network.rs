@@ -17,14 +17,14 @@ type Listen = (IpAddr, u16);
 fn not_for_every_node(target: &str, address: IpAddr) -> Option<&'static str> {
     if target == "healthz" && address.to_canonical().is_loopback() {
         return Some(
-            "the kubelet asks the node's address whether an agent is ready, so agents answer on all addresses; keep \
-             others out with the nodes' firewall",
+            "the kubelet probes the readiness of agents at the node's address, so agents listen on all \
+             addresses; restrict access with the nodes' firewall",
         );
     }
     let one = !address.is_unspecified() && !address.to_canonical().is_loopback();
     one.then_some(
-        "an address of one node, and all nodes have the same ProxyConfig, so the address is left out; keep others out \
-         with the nodes' firewall",
+        "an address of one node, and all nodes have the same ProxyConfig, so the address is left out; \
+         restrict access with the nodes' firewall",
     )
 }
 
@@ -32,15 +32,15 @@ impl Translation {
     /// Converts `bindAddress` and the addresses of health checks and metrics.
     pub(super) fn addresses(&mut self) -> Result<(), FieldError> {
         let bind = self.fields.text("bindAddress")?.and_then(|text| {
-            let problem = || format!("{text:?} is no address; write one like 0.0.0.0 or ::");
+            let problem = || format!("{text:?} is not an IP address; write one like 0.0.0.0 or ::");
             text.parse::<IpAddr>().map(Some).map_err(|_| problem())
         })?;
         if bind.value.is_some_and(|address| !address.is_unspecified()) {
             self.note(
                 Outcome::NoEqual,
                 &bind,
-                "kube-proxy binds nothing to it and takes it for the node's primary address: Portolan takes the \
-                 node's addresses from its Node object; check them there",
+                "kube-proxy uses it as the primary address of the node and does not listen there; Portolan \
+                 reads the node's addresses from its Node object; check them there",
             );
         } else {
             self.note(Outcome::Same, &bind, "");
@@ -218,9 +218,9 @@ impl Translation {
             self.note(
                 Outcome::ChangesMeaning,
                 given,
-                "without it kube-proxy cannot recognise pods and masquerades no client of a cluster IP; \
-                 Portolan masquerades all but the pods of the node, whose ranges it takes from spec.podCIDRs of \
-                 the Node. Where Nodes have none (Calico's and AWS's own addresses), write \
+                "without it kube-proxy cannot recognize pods and masquerades no client of a cluster IP; \
+                 Portolan masquerades all clients except the pods of the node, whose ranges it reads from \
+                 spec.podCIDRs of the Node. If Nodes have none (addresses assigned by Calico or AWS), write \
                  spec.settings.localDetection: {mode: InterfaceNamePrefix, prefix: cali} or prefix: eni",
             );
             self.note(
@@ -233,7 +233,7 @@ impl Translation {
         let ranges: Vec<String> = text.split(',').map(str::to_owned).collect();
         let families: BTreeSet<bool> = ranges.iter().map(|range| range.contains(':')).collect();
         if families.len() < ranges.len() {
-            let problem = "more than one range of a family, and kube-proxy refuses that too; write one of each";
+            let problem = "more than one range of a family, and kube-proxy rejects that too; write one of each";
             return Err(wrong(&given.field, problem));
         }
         let outcome = match mode.value {
@@ -248,7 +248,7 @@ impl Translation {
             "",
         );
         let note = match ranges.as_slice() {
-            [_] => "where Services have addresses of the other family too, add its range of pods",
+            [_] => "if Services have addresses of the other family, too, add its pod range",
             _ => "",
         };
         let becomes = format!("localDetection.clusterCIDRs: {}", List(ranges.clone()));

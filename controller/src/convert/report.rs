@@ -43,20 +43,20 @@ impl Conversion {
             &format!("{}: kube-proxy in mode {}", self.place, self.mode),
         );
         for outcome in Outcome::ALL {
-            let of_it = self
+            let group = self
                 .findings
                 .iter()
                 .filter(|finding| finding.outcome == outcome);
-            let of_it: Vec<_> = of_it.collect();
-            if of_it.is_empty() {
+            let group: Vec<_> = group.collect();
+            if group.is_empty() {
                 continue;
             }
             line(&mut text, "");
             line(
                 &mut text,
-                &format!("{} ({})", heading(outcome), of_it.len()),
+                &format!("{} ({})", heading(outcome), group.len()),
             );
-            rows(&mut text, &of_it);
+            rows(&mut text, &group);
         }
         line(&mut text, "");
         let open = self
@@ -100,24 +100,24 @@ fn rows(text: &mut String, findings: &[&Finding]) {
             &finding.note,
         ];
         let parts = parts.into_iter().filter(|part| !part.is_empty());
-        let said = parts.collect::<Vec<_>>().join("; ");
-        match rows.iter_mut().find(|(_, other)| *other == said) {
+        let note = parts.collect::<Vec<_>>().join("; ");
+        match rows.iter_mut().find(|(_, other)| *other == note) {
             Some((names, _)) => names.push(name),
-            None => rows.push((vec![name], said)),
+            None => rows.push((vec![name], note)),
         }
     }
     // Fields without a note come last.
-    rows.sort_by_key(|(_, said)| said.is_empty());
-    for (names, said) in rows {
+    rows.sort_by_key(|(_, note)| note.is_empty());
+    for (names, note) in rows {
         match names.as_slice() {
-            names if said.is_empty() => hang(text, "  ", 2, &names.join(", ")),
+            names if note.is_empty() => hang(text, "  ", 2, &names.join(", ")),
             [name] if name.chars().count() + 4 <= INDENT => {
                 let width = INDENT - 4;
-                hang(text, &format!("  {name:<width$}  "), INDENT, &said);
+                hang(text, &format!("  {name:<width$}  "), INDENT, &note);
             }
             names => {
                 hang(text, "  ", 2, &names.join(", "));
-                hang(text, &" ".repeat(INDENT), INDENT, &said);
+                hang(text, &" ".repeat(INDENT), INDENT, &note);
             }
         }
     }

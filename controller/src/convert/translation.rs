@@ -10,7 +10,7 @@ use super::finding::{Finding, Outcome};
 use crate::from_kube::FieldError;
 
 /// Default bit by which Portolan marks packets for IPVS.
-const CAPTURE_BIT: u8 = 12;
+const DEFAULT_CAPTURE_BIT: u8 = 12;
 
 /// How kube-proxy programs nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Translation {
             Some(_) => {
                 let shown = given.shown.as_deref().unwrap_or_default();
                 let problem = format!(
-                    "{shown} is no mode of kube-proxy on Linux; write ipvs, iptables or nftables"
+                    "{shown} is not a mode of kube-proxy on Linux; write ipvs, iptables or nftables"
                 );
                 return Err(wrong("mode", problem));
             }
@@ -97,18 +97,17 @@ impl Translation {
                         settings.drop_invalid = Some(false);
                         settings.host_firewall = Some(HostFirewallMode::Respect);
                     },
-                    "Portolan programs IPVS too. In this mode kube-proxy lets packets pass that connection tracking \
-                     calls invalid; true, Portolan's default, keeps them from resetting good connections. In this \
-                     mode the host's chain INPUT decides who reaches node ports; Open, Portolan's default, lets all \
-                     in, as kube-proxy's other modes do",
+                    "Portolan programs IPVS, too. In this mode kube-proxy accepts packets that connection \
+                     tracking considers invalid; true, Portolan's default, drops them, so that they cannot \
+                     reset valid connections. In this mode the host's chain INPUT filters clients of node \
+                     ports; Open, Portolan's default, accepts all, like kube-proxy's other modes",
                 );
             }
             Mode::Iptables | Mode::Nftables => self.note(
                 Outcome::ChangesMeaning,
                 given,
-                "Portolan programs IPVS: until now rules chose an endpoint for each connection at random, from now \
-                 on spec.settings.scheduler does (rr: one after the other). Kernels need IPVS: `portolan-agent \
-                 doctor` looks on a node",
+                "Portolan programs IPVS: spec.settings.scheduler chooses the endpoint of a connection (rr: in \
+                 turn), and no longer a random rule. Kernels need IPVS: `portolan-agent doctor` checks a node",
             ),
         }
     }
@@ -186,19 +185,19 @@ impl Translation {
         let bit = bit.and_then(|bit| {
             let bounded = u8::try_from(bit).ok().filter(|bit| *bit <= 31);
             let problem =
-                || format!("{bit} is not between 0 and 31, and kube-proxy refuses it too");
+                || format!("{bit} is not between 0 and 31, and kube-proxy rejects it too");
             bounded.map(Some).ok_or_else(problem)
         })?;
-        if bit.value == Some(CAPTURE_BIT) {
+        if bit.value == Some(DEFAULT_CAPTURE_BIT) {
             self.put(
                 Outcome::CarriedOver,
                 &bit,
                 "masquerade.bit: 12, capture.bit: 14",
                 |settings| {
-                    settings.masquerade.get_or_insert_default().bit = Some(CAPTURE_BIT);
+                    settings.masquerade.get_or_insert_default().bit = Some(DEFAULT_CAPTURE_BIT);
                     settings.capture.get_or_insert_default().bit = Some(14);
                 },
-                "bit 12, by which Portolan marks what it leads to IPVS, is the one that masquerades here",
+                "bit 12, by which Portolan marks packets for IPVS, is the masquerade bit here",
             );
         } else {
             self.carry(
@@ -241,7 +240,7 @@ impl Translation {
         let shortest = min.value.unwrap_or(least);
         if shortest > longest {
             let problem = format!(
-                "{shortest} is longer than {section}.syncPeriod, {longest}, and kube-proxy refuses that too; \
+                "{shortest} is longer than {section}.syncPeriod, {longest}, and kube-proxy rejects that too; \
                  write at most that"
             );
             return Err(wrong(&min.field, problem));
@@ -254,7 +253,7 @@ impl Translation {
             |settings, period| {
                 settings.sync.get_or_insert_default().min_period = Some(period.to_string());
             },
-            "a pass of Portolan costs what changed: with 0s, its default, changes reach nodes sooner",
+            "a pass of Portolan processes changes only; with 0s, its default, they reach nodes sooner",
         );
         Ok(())
     }
@@ -270,7 +269,7 @@ impl Translation {
                 given,
                 "sync.period: 1s",
                 |settings| set(settings, least),
-                "Portolan compares all at most once a second; changes do not wait for that",
+                "Portolan compares everything at most once per second; changes do not wait for it",
             );
         } else {
             self.carry(given, Period::seconds(30), "sync.period", set, "");
@@ -290,7 +289,7 @@ impl Translation {
         self.note(
             Outcome::NotNeeded,
             &strict,
-            "Portolan puts no address of a Service on a node, so nodes answer ARP for none",
+            "Portolan assigns no Service address to a node, so nodes answer ARP for none",
         );
         self.excluded()?;
         let timeouts: [(&str, &str, Timeout); 3] = [
@@ -304,8 +303,8 @@ impl Translation {
             let given = self.seconds(field)?;
             let is_unset = given.value.is_none_or(|period| period == Period::default());
             if field == "ipvs.tcpTimeout" && is_unset {
-                let note = "an idle connection is kept for conntrack.tcpEstablished, where kube-proxy resets it \
-                            after the kernel's 15 minutes";
+                let note = "an idle connection is kept for conntrack.tcpEstablished; kube-proxy resets it \
+                    after the kernel's 15 minutes";
                 self.note(Outcome::NotNeeded, &given, note);
                 continue;
             }
@@ -326,9 +325,8 @@ impl Translation {
                 &ranges,
                 &format!("excludeCIDRs: {}", List(texts.clone())),
                 |settings| settings.exclude_cidrs = Some(texts),
-                "virtual servers of others in these ranges are left alone as before, and with Portolan they are in \
-                 any range; but addresses of Services in these ranges are not served: take the ranges out if \
-                 there are some",
+                "Portolan leaves virtual servers of other programs alone in any range; but it does not serve \
+                 Service addresses in these ranges: remove the ranges if there are some",
             ),
         }
         Ok(())
@@ -344,8 +342,8 @@ impl Translation {
         };
         let note = match self.answers_on_loopback {
             true => {
-                "TCP connections to node ports on 127.0.0.1 are passed on by agents where nodePortAddresses has \
-                     `localhost`; UDP is not"
+                "agents forward TCP connections to node ports on 127.0.0.1 if nodePortAddresses has \
+                 `localhost`, but not UDP"
             }
             false => "node ports do not answer on loopback addresses",
         };
@@ -356,8 +354,8 @@ impl Translation {
             Some(true) => self.note(
                 Outcome::NoEqual,
                 &given,
-                "what is masqueraded gets the address of the interface that it leaves by: let rules of networks \
-                 name those addresses too",
+                "masqueraded packets get the address of the interface that they leave by; add those addresses \
+                 to rules of your networks",
             ),
         }
         Ok(())

@@ -14,16 +14,17 @@ use tracing::{error, info};
 
 use super::compact::compact;
 use super::losses::Losses;
-use super::{Engine, Journal, Names, News, moment};
-use crate::cause::Came;
-use crate::known::Known;
+use super::{Engine, Journal, Names, Notification, moment};
+use crate::cluster_state::ClusterState;
+use crate::store::cause::ChangeTimes;
 use crate::watch::{Answer, Collection as _, Mark, ObjectUpdate};
 
-/// The most answers that are planned together. Under load this collects what arrived while the last batch was planned.
-const BATCH: usize = 4096;
+/// Maximum number of answers that are planned together. Under load, a batch contains what arrived while the last one
+/// was planned.
+const MAX_BATCH_ANSWERS: usize = 4096;
 
-/// How often a loss of endpoints that is in force is checked for its end.
-const CLOCK: Duration = Duration::from_secs(1);
+/// Interval between two checks whether a loss of endpoints has ended.
+const LOSS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What [`ClusterSource::next`] waited for.
 enum Next {
@@ -67,14 +68,20 @@ struct Translation {
     /// The first few objects, for logs and traces.
     names: Names,
     /// When the objects behind the events arrived.
-    came: Came,
+    times: ChangeTimes,
     /// Objects that could not be read before, or cannot be read now.
     readable: Vec<ObjectId>,
 }
 
 impl Translation {
     /// Adds an update, and notes objects that cannot be read.
-    fn add(&mut self, kind: Kind, update: ObjectUpdate, known: &mut Known, journal: &mut Journal) {
+    fn add(
+        &mut self,
+        kind: Kind,
+        update: ObjectUpdate,
+        known: &mut ClusterState,
+        journal: &mut Journal,
+    ) {
         match update {
             ObjectUpdate::All {
                 objects,
@@ -139,7 +146,7 @@ impl ClusterSource {
         while let Next::Now(first) = self.next() {
             let start = Instant::now();
             let mut batch = Vec::from_iter(first);
-            while batch.len() < BATCH
+            while batch.len() < MAX_BATCH_ANSWERS
                 && let Ok(next) = self.answers.try_recv()
             {
                 batch.push(next);
@@ -153,7 +160,8 @@ impl ClusterSource {
         if !self.losses.needs_clock() {
             return self.answers.blocking_recv().into();
         }
-        let received = Handle::current().block_on(timeout(CLOCK, self.answers.recv()));
+        let received =
+            Handle::current().block_on(timeout(LOSS_CHECK_INTERVAL, self.answers.recv()));
         received.map_or(Next::Now(None), Next::from)
     }
 
@@ -178,7 +186,7 @@ impl ClusterSource {
         }
         self.waiting.extend(batch);
         if self.must_wait() {
-            if self.waiting.len() > self.compacted * 2 + BATCH {
+            if self.waiting.len() > self.compacted * 2 + MAX_BATCH_ANSWERS {
                 compact(&mut self.waiting);
                 self.compacted = self.waiting.len();
             }
@@ -188,7 +196,7 @@ impl ClusterSource {
         let Translation {
             events,
             names,
-            came,
+            times,
             ..
         } = self.translate(batch);
         let changed = names.in_words();
@@ -196,12 +204,13 @@ impl ClusterSource {
         // little costs a plan that goes back.
         self.engine.store.note_marks(&self.marks);
         if !(events.is_empty() && self.engine.published) {
-            self.engine.plan(events, &changed, start, came);
+            self.engine.plan(events, &changed, start, times);
         } else if self.losses.needs_clock() {
-            self.engine.plan(events, "the time", start, Came::default());
+            self.engine
+                .plan(events, "the time", start, ChangeTimes::default());
         }
         self.engine.store.note_planned();
-        self.losses.tell(self.engine.known.read().planner.model());
+        self.losses.log(self.engine.known.read().planner.model());
     }
 
     /// Whether nothing may be planned yet.
@@ -230,14 +239,14 @@ impl ClusterSource {
             if let Some(arrival) = answer.arrival
                 && !matches!(update, ObjectUpdate::Unreadable(..))
             {
-                translation.came.note(arrival.at, arrival.triggered);
+                translation.times.note(arrival.at, arrival.triggered);
             }
             translation.add(answer.kind, update, &mut known, &mut self.journal);
         }
         self.journal.end();
         drop(known);
         for id in &translation.readable {
-            self.engine.tell(News::Readable(id));
+            self.engine.notify(Notification::Readable(id));
         }
         translation
     }
@@ -259,8 +268,8 @@ impl ClusterSource {
             && let Some(problem) = problem
         {
             error!(
-                "ProxyConfig default: {problem}; no plan is published before it can be read once, \
-                 nodes keep what they have"
+                "ProxyConfig default: {problem}; no plan is published until it can be read, nodes keep what \
+                 they have"
             );
         }
         self.settings_known = problem.is_none();
@@ -269,7 +278,7 @@ impl ClusterSource {
 
 /// The event of a list. Objects that cannot be read keep the form that they had (S-183).
 fn replace(
-    known: &mut Known,
+    known: &mut ClusterState,
     kind: Kind,
     kept: Vec<Object>,
     objects: Vec<Object>,
@@ -302,7 +311,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::known::Shared;
+    use crate::cluster_state::Shared;
     use crate::store::Store;
     use crate::watch::Arrival;
 
@@ -324,11 +333,11 @@ mod tests {
         let broken = answer(1, ObjectUpdate::Unreadable(web.clone(), "broken".into()));
         let unplanned = source.translate(vec![broken.clone()]);
         assert!(unplanned.events.is_empty());
-        assert_eq!(unplanned.came, Came::default());
+        assert_eq!(unplanned.times, ChangeTimes::default());
         let deleted = answer(2, ObjectUpdate::Deleted(web));
         let planned = source.translate(vec![broken, deleted]);
         assert_eq!(planned.events.len(), 1);
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(2);
-        assert_eq!(planned.came.seen, Some(at));
+        assert_eq!(planned.times.seen, Some(at));
     }
 }

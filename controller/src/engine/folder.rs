@@ -14,9 +14,10 @@ use portolan_planner::model::{Object, ObjectId};
 
 use crate::manifests::{FileContents, Manifests, Problem, list_folder, read_file};
 
-/// How long files must stay unchanged before they are read, and how often that is checked at most.
-const SETTLE: Duration = Duration::from_millis(15);
-const MOST_CHECKS: usize = 20;
+/// Time for which files must stay unchanged before they are read.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(15);
+/// Maximum number of checks whether files are unchanged. After them, the files are read as they are.
+const MAX_SETTLE_CHECKS: usize = 20;
 
 /// A folder of manifests, or one file.
 #[derive(Debug)]
@@ -69,8 +70,8 @@ impl Folder {
         if self.seen && self.is_current(&present) {
             return Ok(None);
         }
-        for _ in 0..MOST_CHECKS {
-            std::thread::sleep(SETTLE);
+        for _ in 0..MAX_SETTLE_CHECKS {
+            std::thread::sleep(SETTLE_INTERVAL);
             let later = self.fingerprints()?;
             if later == present {
                 break;

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan_planner::model::{Kind, Object, ObjectId};
 use tracing::{info, warn};
 
-/// The maximum number of log lines per batch. A cluster with many problems must not flood the log.
-const LINES: usize = 100;
+/// Maximum number of log lines per batch. A cluster with many problems must not flood the log.
+const MAX_LINES_PER_BATCH: usize = 100;
 
 /// The logged problems that still exist, by object.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    said: BTreeMap<ObjectId, BTreeSet<String>>,
+    logged: BTreeMap<ObjectId, BTreeSet<String>>,
     lines: usize,
     unsaid: usize,
 }
@@ -35,7 +35,7 @@ impl Journal {
 
     /// Logs an object that could not be read.
     pub(super) fn note_unreadable(&mut self, id: &ObjectId, problem: &str) {
-        let kept = "it stays planned as it was, or is left out if it is new";
+        let kept = "its last readable form stays planned; a new object is left out";
         self.note(id, [format!("{problem}; {kept}")]);
     }
 
@@ -48,7 +48,7 @@ impl Journal {
     ) {
         let broken = unreadable.iter().map(|(id, _)| id.clone());
         let present: BTreeSet<ObjectId> = objects.iter().map(Object::id).chain(broken).collect();
-        self.said
+        self.logged
             .retain(|id, _| id.kind() != kind || present.contains(id));
         for found in objects {
             self.note_read(&found.id(), found);
@@ -60,7 +60,7 @@ impl Journal {
 
     /// Discards the problems of a deleted object.
     pub(super) fn forget(&mut self, id: &ObjectId) {
-        self.said.remove(id);
+        self.logged.remove(id);
     }
 
     /// Logs the new ones among all current problems of an object. Returns how many are new.
@@ -70,11 +70,11 @@ impl Journal {
         messages: impl IntoIterator<Item = String>,
     ) -> usize {
         let now: BTreeSet<String> = messages.into_iter().collect();
-        let before = self.said.remove(object).unwrap_or_default();
+        let before = self.logged.remove(object).unwrap_or_default();
         let mut new = 0;
         for message in now.difference(&before) {
             new += 1;
-            if self.lines < LINES {
+            if self.lines < MAX_LINES_PER_BATCH {
                 self.lines += 1;
                 warn!("{object}: {message}");
             } else {
@@ -82,7 +82,7 @@ impl Journal {
             }
         }
         if !now.is_empty() {
-            self.said.insert(object.clone(), now);
+            self.logged.insert(object.clone(), now);
         }
         new
     }
@@ -111,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_true_is_said_once_and_what_comes_back_is_said_again() {
+    fn a_lasting_warning_is_logged_once_and_a_returning_one_again() {
         let mut journal = Journal::default();
         assert_eq!(note(&mut journal, &["one", "two"]), 2);
         assert_eq!(note(&mut journal, &["two", "one"]), 0);
         assert_eq!(note(&mut journal, &["two", "three"]), 1);
         assert_eq!(note(&mut journal, &[]), 0);
-        assert!(journal.said.is_empty(), "nothing is kept of what is right");
+        assert!(journal.logged.is_empty(), "no problem is left");
         assert_eq!(note(&mut journal, &["one"]), 1);
     }
 
@@ -125,8 +125,8 @@ mod tests {
     fn a_batch_writes_a_bounded_number_of_lines() {
         let mut journal = Journal::default();
         journal.begin();
-        let many = (0..LINES + 7).map(|number| number.to_string());
-        assert_eq!(journal.note(&node(), many), LINES + 7);
-        assert_eq!((journal.lines, journal.unsaid), (LINES, 7));
+        let many = (0..MAX_LINES_PER_BATCH + 7).map(|number| number.to_string());
+        assert_eq!(journal.note(&node(), many), MAX_LINES_PER_BATCH + 7);
+        assert_eq!((journal.lines, journal.unsaid), (MAX_LINES_PER_BATCH, 7));
     }
 }

@@ -55,9 +55,10 @@ impl Losses {
             let id = loss.map_or("", |loss| &loss.id);
             error!(
                 id,
-                "endpoints vanished in mass before this controller started, and the others hold them; no plan is \
-                 published before that is over, nodes keep what they have; status.guard of the ProxyConfig says until \
-                 when, and to let the endpoints go: kubectl annotate proxyconfig default --overwrite \
+                "a mass loss of endpoints began before this controller started, and other controllers hold \
+                 the endpoints; no plan is published until it is over, nodes keep their last plans; \
+                 status.guard of the ProxyConfig has the release time; to release the endpoints: kubectl \
+                 annotate proxyconfig default --overwrite \
                  proxy.portolan.dev/approve={id}"
             );
         }
@@ -76,7 +77,7 @@ impl Losses {
     }
 
     /// Logs the start and the end of a loss.
-    pub(super) fn tell(&mut self, model: &ClusterModel) {
+    pub(super) fn log(&mut self, model: &ClusterModel) {
         let (before, now) = (self.loss.take(), model.loss());
         self.loss = now;
         match (before, now) {
@@ -84,12 +85,12 @@ impl Losses {
                 lost = loss.lost,
                 of = loss.of,
                 held = loss.held,
-                "ready endpoints vanished in mass while their nodes are ready; status.guard of the ProxyConfig says more"
+                "mass loss of ready endpoints while their nodes are ready; see status.guard of the ProxyConfig"
             ),
             (Some(loss), None) if loss.held > 0 => {
                 info!(
                     held = loss.held,
-                    "what vanished in mass is not held any more"
+                    "the endpoints of the mass loss are not held any more"
                 );
             }
             _ => {}

@@ -11,11 +11,11 @@ use tracing::{error, info, warn};
 
 use super::folder::{Folder, Scan};
 use super::{Engine, Names};
-use crate::cause::Came;
 use crate::manifests::{Problem, Severity};
+use crate::store::cause::ChangeTimes;
 
-/// The interval between two scans of the manifests. A scan costs one system call per file.
-const POLL: Duration = Duration::from_millis(100);
+/// Interval between two scans of the manifests. A scan costs one system call per file.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Follows a folder of manifests, or one file.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct ManifestSource {
     folder: Folder,
     objects: BTreeMap<ObjectId, Arc<Object>>,
     /// The problems that were logged and still exist.
-    said: BTreeSet<String>,
+    logged: BTreeSet<String>,
 }
 
 impl ManifestSource {
@@ -34,7 +34,7 @@ impl ManifestSource {
             engine,
             folder: Folder::new(manifests),
             objects: BTreeMap::new(),
-            said: BTreeSet::new(),
+            logged: BTreeSet::new(),
         }
     }
 
@@ -42,7 +42,7 @@ impl ManifestSource {
     pub fn follow(mut self, stopped: &Receiver<()>) {
         loop {
             self.look();
-            match stopped.recv_timeout(POLL) {
+            match stopped.recv_timeout(POLL_INTERVAL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -63,7 +63,7 @@ impl ManifestSource {
                     "waiting for it"
                 };
                 let message = format!("{path}: {error}; {next}");
-                if self.said.insert(message.clone()) {
+                if self.logged.insert(message.clone()) {
                     warn!("{message}");
                 }
             }
@@ -76,7 +76,8 @@ impl ManifestSource {
             // A plan without the unreadable objects would remove Services from nodes that had them before this
             // program started (S-183).
             warn!(
-                "no plan is published before all files and the ProxyConfig can be read once; nodes keep what they have"
+                "no plan is published until all files and the ProxyConfig can be read; nodes keep what they \
+                 have"
             );
             return;
         }
@@ -86,23 +87,24 @@ impl ManifestSource {
         }
         let (events, changed) = difference(&self.objects, &scan.objects);
         self.objects = scan.objects;
-        self.engine.plan(events, &changed, start, Came::default());
+        self.engine
+            .plan(events, &changed, start, ChangeTimes::default());
     }
 
     /// Logs new problems.
     fn report(&mut self, problems: &[Problem]) {
-        let mut said = BTreeSet::new();
+        let mut logged = BTreeSet::new();
         for problem in problems {
             let text = problem.to_string();
-            if !self.said.contains(&text) {
+            if !self.logged.contains(&text) {
                 match problem.severity {
                     Severity::Warning => warn!("{text}"),
                     Severity::LeftOut | Severity::Unreadable => error!("{text}"),
                 }
             }
-            said.insert(text);
+            logged.insert(text);
         }
-        self.said = said;
+        self.logged = logged;
     }
 }
 

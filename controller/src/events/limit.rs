@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::{About, Event};
 
-/// Maximum burst of events.
-const BURST: u32 = 32;
+/// Maximum number of events in one burst.
+const EVENT_BURST: u32 = 32;
 /// Interval of events after the burst: at most 60 per minute, even if everything fails.
-const EACH: Duration = Duration::from_secs(1);
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between equal events about one object, for objects that flap. The object's status has the current
 /// state.
-const AGAIN: Duration = Duration::from_secs(300);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// What happens to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,44 +19,45 @@ pub(super) enum Verdict {
     /// It is written.
     Write,
     /// It was written recently.
-    Said,
+    Repeated,
     /// The rate limit is exceeded.
-    TooMuch,
+    RateLimited,
 }
 
 /// Recently written events.
 #[derive(Debug)]
 pub(super) struct Limit {
     /// Time up to which the written events use the rate limit.
-    paid: Duration,
-    said: BTreeMap<(About, String, String), Duration>,
+    used_until: Duration,
+    written: BTreeMap<(About, String, String), Duration>,
 }
 
 impl Limit {
     pub(super) fn new() -> Self {
         Self {
-            paid: Duration::ZERO,
-            said: BTreeMap::new(),
+            used_until: Duration::ZERO,
+            written: BTreeMap::new(),
         }
     }
 
     /// Whether this event may be written at `now`, the time since some start. If so, it counts as written.
     pub(super) fn judge(&mut self, event: &Event, now: Duration) -> Verdict {
-        self.said.retain(|_, said| now < *said + AGAIN);
+        self.written
+            .retain(|_, written| now < *written + REPEAT_INTERVAL);
         let note = match &event.about {
             // Ignore the note: it varies while a node flaps.
             About::Node(_) => String::new(),
             About::Service(_) | About::ProxyConfig => event.note.clone(),
         };
         let key = (event.about.clone(), event.reason.clone(), note);
-        if self.said.contains_key(&key) {
-            return Verdict::Said;
+        if self.written.contains_key(&key) {
+            return Verdict::Repeated;
         }
-        if self.paid > now + EACH * (BURST - 1) {
-            return Verdict::TooMuch;
+        if self.used_until > now + EVENT_INTERVAL * (EVENT_BURST - 1) {
+            return Verdict::RateLimited;
         }
-        self.paid = self.paid.max(now) + EACH;
-        self.said.insert(key, now);
+        self.used_until = self.used_until.max(now) + EVENT_INTERVAL;
+        self.written.insert(key, now);
         Verdict::Write
     }
 }
@@ -89,20 +90,20 @@ mod tests {
         let mut limit = Limit::new();
         let write = Verdict::Write;
         assert_eq!(limit.judge(&node(1, "Failing"), at(0)), write);
-        assert_eq!(limit.judge(&node(1, "Failing"), at(10)), Verdict::Said);
+        assert_eq!(limit.judge(&node(1, "Failing"), at(10)), Verdict::Repeated);
         assert_eq!(limit.judge(&node(1, "InForce"), at(11)), write, "news");
         assert_eq!(limit.judge(&node(2, "Failing"), at(11)), write);
         assert_eq!(limit.judge(&node(1, "Failing"), at(300)), write);
-        assert_eq!(limit.said.len(), 3, "what is old is forgotten");
+        assert_eq!(limit.written.len(), 3, "an old event is forgotten");
     }
 
     #[test]
-    fn another_change_that_fails_is_news() {
+    fn a_failure_of_another_change_is_a_new_event() {
         let mut limit = Limit::new();
         let taken_back = |note| event(About::ProxyConfig, "RolledBack", note);
         let first = taken_back("default-2 failed");
         assert_eq!(limit.judge(&first, at(0)), Verdict::Write);
-        assert_eq!(limit.judge(&first, at(1)), Verdict::Said);
+        assert_eq!(limit.judge(&first, at(1)), Verdict::Repeated);
         let second = taken_back("default-3 failed");
         assert_eq!(limit.judge(&second, at(2)), Verdict::Write);
     }

@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 
 pub use writer::Writer;
 
-/// Capacity of the queue of events.
-const QUEUE: usize = 64;
+/// Capacity of the queue of events. Events that do not fit are dropped and counted.
+const QUEUE_CAPACITY: usize = 64;
 
 /// What an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ pub struct Events {
 impl Events {
     /// Events and the task that writes them. Without a running writer, events are dropped.
     pub fn new(client: kube::Client, instance: &str) -> (Self, Writer) {
-        let (queue, receiver) = mpsc::channel(QUEUE);
+        let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
         let events = Self {
             queue: Some(queue),
             lost: Arc::default(),
@@ -74,7 +74,7 @@ impl Events {
     }
 
     /// Records an event with the current time.
-    pub fn tell(&self, event: Event) {
+    pub fn record(&self, event: Event) {
         let Some(queue) = &self.queue else { return };
         if queue.try_send((SystemTime::now(), event)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);

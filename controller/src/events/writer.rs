@@ -23,12 +23,12 @@ use super::{About, Event, Severity};
 const CONTROLLER: &str = "proxy.portolan.dev/controller";
 /// Namespace of events about cluster-scoped objects.
 const NAMESPACE: &str = "default";
-/// Maximum length of a note in the API, bytes.
-const NOTE: usize = 1024;
-/// Timeout of one write.
-const LONGEST: Duration = Duration::from_secs(10);
+/// Maximum length of a note, in bytes. The API server rejects longer ones.
+const MAX_NOTE_BYTES: usize = 1024;
+/// Timeout of writing one event.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Minimum interval between warnings about dropped or failed events.
-const COMPLAIN: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Writes recorded events.
 pub struct Writer {
@@ -62,24 +62,24 @@ impl Writer {
     /// Writes until the last `Events` is dropped.
     pub async fn run(mut self) {
         let (start, mut limit) = (Instant::now(), Limit::new());
-        let mut complained: Option<Instant> = None;
+        let mut warned: Option<Instant> = None;
         let mut problem = None;
         while let Some((time, event)) = self.receiver.recv().await {
             match limit.judge(&event, start.elapsed()) {
-                Verdict::Said => continue,
-                Verdict::TooMuch => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
+                Verdict::Repeated => continue,
+                Verdict::RateLimited => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
                 Verdict::Write => {
-                    let written = timeout(LONGEST, self.write(&event, time)).await;
+                    let written = timeout(WRITE_TIMEOUT, self.write(&event, time)).await;
                     let silent = || Err("the API server does not answer".into());
                     problem = written.unwrap_or_else(|_| silent()).err().or(problem);
                 }
             }
             let lost = self.lost.load(Ordering::Relaxed);
-            let recently = complained.is_some_and(|last| last.elapsed() < COMPLAIN);
+            let recently = warned.is_some_and(|last| last.elapsed() < WARN_INTERVAL);
             if recently || (problem.is_none() && lost == 0) {
                 continue;
             }
-            complained = Some(Instant::now());
+            warned = Some(Instant::now());
             self.lost.fetch_sub(lost, Ordering::Relaxed);
             if let Some(problem) = problem.take() {
                 warn!(
@@ -125,7 +125,7 @@ impl Writer {
             },
             action: Some(event.action.into()),
             event_time: Some(MicroTime(moment(time))),
-            note: Some(shortened(&event.note, NOTE)),
+            note: Some(shortened(&event.note, MAX_NOTE_BYTES)),
             reason: Some(shortened(&event.reason, 128)),
             regarding: Some(regarding),
             reporting_controller: Some(CONTROLLER.into()),

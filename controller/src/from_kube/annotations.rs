@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_say_scheduler_drain_and_boot_critical() {
+    fn annotations_set_scheduler_drain_and_boot_critical() {
         assert!(read("boot-critical", "true").boot_critical);
         assert_eq!(read("scheduler", "mh").scheduler.as_deref(), Some("mh"));
         assert_eq!(read("drain", "1m30s").drain_seconds, Some(90));

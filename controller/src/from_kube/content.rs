@@ -2,7 +2,7 @@
 
 use portolan_crds::{OverrideSpec, ProxyConfig as Given, SettingsSpec};
 use portolan_planner::model::{Override, Revision};
-use portolan_rollout::State;
+use portolan_rollout_policy::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

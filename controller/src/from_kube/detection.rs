@@ -16,7 +16,7 @@ pub(super) fn local_detection(given: &LocalDetectionSpec) -> Result<LocalDetecti
             let field = "localDetection.clusterCIDRs";
             let texts = given.cluster_cidrs.as_deref().unwrap_or_default();
             if texts.is_empty() {
-                let problem = "empty; write the ranges that pods have their addresses from";
+                let problem = "empty; write the address ranges of pods";
                 return Err(wrong(field, problem));
             }
             LocalDetection::ClusterCidr {
@@ -65,7 +65,7 @@ fn only_its_own_field(given: &LocalDetectionSpec, mode: DetectionMode) -> Result
     for (field, present, owner, name) in fields {
         let field = format!("localDetection.{field}");
         if present && owner != mode {
-            let problem = format!("only mode {name} reads it; set that mode, or take it out");
+            let problem = format!("only mode {name} reads it; set that mode, or remove it");
             return Err(wrong(&field, problem));
         }
         if !present && owner == mode {

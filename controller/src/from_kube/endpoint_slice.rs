@@ -17,8 +17,8 @@ use super::field::{FieldError, address, label, name, own_names, port, protocol, 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The label of slices whose Service has no cluster IP (S-3).
 const HEADLESS: &str = "service.kubernetes.io/headless";
-/// Maximum number of problems reported for one slice, which may repeat a mistake for a thousand endpoints.
-const MOST_REPORTED: usize = 8;
+/// Maximum number of problems reported for one object. A slice may repeat a mistake for a thousand endpoints.
+const MAX_REPORTED_PROBLEMS: usize = 8;
 
 /// An EndpointSlice.
 ///
@@ -60,9 +60,9 @@ pub fn endpoint_slice(object: &discovery::EndpointSlice) -> Result<EndpointSlice
 
 /// Limits the problems reported for one object, so that those of other objects remain visible.
 pub(super) fn shorten(reasons: &mut Vec<Reason>, field: &str) {
-    let more = reasons.len().saturating_sub(MOST_REPORTED);
+    let more = reasons.len().saturating_sub(MAX_REPORTED_PROBLEMS);
     if more > 0 {
-        reasons.truncate(MOST_REPORTED);
+        reasons.truncate(MAX_REPORTED_PROBLEMS);
         let problem = format!("{more} more values have no effect, for reasons like these");
         reasons.push(ignored(field.into(), &problem));
     }
@@ -81,7 +81,7 @@ fn address_type(text: &str) -> Result<AddressType, FieldError> {
         "IPv6" => Ok(AddressType::Ipv6),
         "FQDN" => Ok(AddressType::Fqdn),
         _ => {
-            let problem = format!("{text:?} is no address type; write IPv4 or IPv6");
+            let problem = format!("{text:?} is not an address type; write IPv4 or IPv6");
             Err(FieldError::new("addressType", problem))
         }
     }
@@ -198,7 +198,7 @@ fn address_of(text: &str, address_type: AddressType, field: String) -> Result<Ip
     };
     if Family::of(address) != expected {
         let problem = format!(
-            "{text} is {}, addressType says {expected}",
+            "{text} is {}, addressType is {expected}",
             Family::of(address)
         );
         return Err(FieldError::new(field, problem));

@@ -53,10 +53,10 @@ pub(super) fn external(
     (is_external.then_some(external), ignored)
 }
 
-/// Maximum number of external addresses times ports of a Service.
-const MOST_FRONTENDS: usize = 8_192;
+/// Maximum product of the external addresses and the ports of a Service.
+const MAX_FRONTENDS: usize = 8_192;
 /// Maximum number of source ranges of a Service.
-const MOST_RANGES: usize = 1_000;
+const MAX_SOURCE_RANGES: usize = 1_000;
 
 fn push(found: &mut Vec<IpAddr>, address: Option<IpAddr>) {
     let new = address.filter(|address| !found.contains(address));
@@ -99,7 +99,8 @@ impl Reader {
                 Some("Proxy") => push(&mut self.external.left_to_balancer, Some(address)),
                 Some(text) => {
                     let problem = format!(
-                        "{text:?} is not known, so nodes leave {address} to the balancer; write VIP or Proxy"
+                        "{text:?} is not known, so nodes leave {address} to the load balancer; write VIP or \
+                         Proxy"
                     );
                     let error = FieldError::new(format!("{field}.ipMode"), problem);
                     self.ignored.push(error.into());
@@ -111,7 +112,7 @@ impl Reader {
 
     /// Removes addresses beyond the maximum number of frontends of a Service.
     fn bound(&mut self, ports: usize) {
-        let mut room = MOST_FRONTENDS / ports.max(1);
+        let mut room = MAX_FRONTENDS / ports.max(1);
         let external = &mut self.external;
         for (field, addresses) in [
             ("status.loadBalancer.ingress", &mut external.balancer_ips),
@@ -124,7 +125,7 @@ impl Reader {
             let more = addresses.len().saturating_sub(room);
             if more > 0 {
                 let problem = format!(
-                    "a Service has at most {MOST_FRONTENDS} addresses times ports; the last {more} \
+                    "a Service has at most {MAX_FRONTENDS} addresses times ports; the last {more} \
                      addresses are left out"
                 );
                 self.ignored.push(FieldError::new(field, problem).into());
@@ -137,7 +138,7 @@ impl Reader {
     /// Load balancers use the port to find nodes with endpoints (S-134).
     fn health_port(&mut self, number: Option<i32>) {
         let read = port(number.unwrap_or(0), "spec.healthCheckNodePort");
-        let result = "balancers cannot ask nodes whether they have endpoints";
+        let result = "load balancers cannot probe nodes for endpoints";
         self.external.health_port = self.noted(read.map_err(|error| error.with(result)));
     }
 }
@@ -149,9 +150,9 @@ fn source_ranges(texts: &[String], ignored: &mut Vec<Reason>) -> Option<Vec<IpNe
     given.peek()?;
     let mut ranges = Vec::new();
     for (index, text) in given {
-        if ranges.len() == MOST_RANGES {
+        if ranges.len() == MAX_SOURCE_RANGES {
             let problem = format!(
-                "a Service has at most {MOST_RANGES}; no client may connect from the others"
+                "a Service has at most {MAX_SOURCE_RANGES}; no client may connect from the others"
             );
             ignored.push(FieldError::new("spec.loadBalancerSourceRanges", problem).into());
             break;

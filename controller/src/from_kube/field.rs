@@ -125,19 +125,19 @@ pub(super) fn protocol(
     }
 }
 
-/// Maximum length of an object's name.
-const LONGEST_NAME: usize = 253;
-/// Maximum length of a label's value.
-pub(super) const LONGEST_LABEL: usize = 63;
-/// Maximum length of the kernel's names of schedulers and devices.
-pub(super) const LONGEST_KERNEL_NAME: usize = 15;
+/// Maximum length of an object name, in bytes, as in Kubernetes.
+const MAX_NAME_BYTES: usize = 253;
+/// Maximum length of a label value, in bytes, as in Kubernetes.
+pub(super) const MAX_LABEL_BYTES: usize = 63;
+/// Maximum length of the kernel's names of schedulers and devices, in bytes.
+pub(super) const MAX_KERNEL_NAME_BYTES: usize = 15;
 
 /// The name of an object. It becomes part of a key, so only the characters of Kubernetes names are allowed.
 pub(super) fn name(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     word(
         text,
-        LONGEST_NAME,
+        MAX_NAME_BYTES,
         allowed,
         "lower-case letters, digits, '-' and '.'",
         field,
@@ -149,7 +149,7 @@ pub(super) fn label(text: &str, field: impl Into<String>) -> Result<Arc<str>, Fi
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     word(
         text,
-        LONGEST_LABEL,
+        MAX_LABEL_BYTES,
         allowed,
         "letters, digits, '-', '_' and '.'",
         field,
@@ -161,7 +161,7 @@ pub(super) fn kernel_name(text: &str, field: impl Into<String>) -> Result<Arc<st
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     word(
         text,
-        LONGEST_KERNEL_NAME,
+        MAX_KERNEL_NAME_BYTES,
         allowed,
         "letters, digits, '-', '_', '.' and '@'",
         field,
@@ -175,10 +175,10 @@ pub(super) fn interface_prefix(
 ) -> Result<Arc<str>, FieldError> {
     let field = field.into();
     let prefix = kernel_name(text, field.clone())?;
-    if prefix.len() < LONGEST_KERNEL_NAME {
+    if prefix.len() < MAX_KERNEL_NAME_BYTES {
         return Ok(prefix);
     }
-    let longest = LONGEST_KERNEL_NAME - 1;
+    let longest = MAX_KERNEL_NAME_BYTES - 1;
     Err(FieldError::new(
         field,
         format!("{text:?} is longer than {longest} bytes, which is the most for a prefix"),
@@ -200,7 +200,7 @@ pub(super) fn scheduler(text: &str, field: impl Into<String>) -> Result<Arc<str>
     let known = SCHEDULERS.join(", ");
     Err(FieldError::new(
         field,
-        format!("no kernel has a scheduler {name:?}; known are {known}"),
+        format!("{name:?} is not a scheduler of IPVS; known are {known}"),
     ))
 }
 

@@ -11,12 +11,12 @@ use super::rollout::seconds;
 
 /// The annotation of the ProxyConfig that approves a loss.
 const APPROVE: &str = "proxy.portolan.dev/approve";
-/// Window in which vanished endpoints count as one loss, seconds.
-const WINDOW: RangeInclusive<u64> = 1..=3600;
-/// Maximum duration for which a loss is held, seconds.
-const RELEASE: RangeInclusive<u64> = 1..=u64::MAX;
+/// Allowed values of `window`, in seconds: the time in which vanished endpoints count as one loss.
+const WINDOW_SECONDS: RangeInclusive<u64> = 1..=3600;
+/// Allowed values of `releaseAfter`, in seconds: the maximum time for which a loss is held.
+const RELEASE_AFTER_SECONDS: RangeInclusive<u64> = 1..=u64::MAX;
 
-/// The policy for endpoints that vanish in mass, and the stored loss.
+/// The policy for mass losses of endpoints, and the stored loss.
 ///
 /// # Errors
 /// [`FieldError`] names the invalid field of `spec.guard`, and what is allowed.
@@ -67,13 +67,13 @@ fn policy(given: Option<&GuardSpec>) -> Result<GuardPolicy, FieldError> {
         window: time(
             given.window.as_deref(),
             defaults.window,
-            WINDOW,
+            WINDOW_SECONDS,
             path("window"),
         )?,
         release_after: time(
             given.release_after.as_deref(),
             defaults.release_after,
-            RELEASE,
+            RELEASE_AFTER_SECONDS,
             path("releaseAfter"),
         )?,
     })

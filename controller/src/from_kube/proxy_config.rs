@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portolan_crds::ProxyConfig as Given;
 use portolan_planner::model::{ProxyConfig, Revision, Staged};
-use portolan_rollout::{Stage, State};
+use portolan_rollout_policy::{Stage, State};
 
 use super::content::Content;
 use super::field::{FieldError, own_name};
@@ -66,7 +66,7 @@ fn at_once(name: Arc<str>, object: &Given, number: Option<u64>) -> Result<ProxyC
 /// The number of the wanted settings. If revisions differ only in their agents, the current one.
 fn number(state: &State, object: &Given) -> Result<Option<u64>, FieldError> {
     let wanted = Content::of(object, None).text()?;
-    let is_it = |held: &&portolan_rollout::Revision| {
+    let is_it = |held: &&portolan_rollout_policy::Revision| {
         let content = Content::read(&held.content).ok();
         let text = content.and_then(|content| content.settings_text().ok());
         text.is_some_and(|text| text == wanted)

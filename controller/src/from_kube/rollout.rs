@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use portolan_crds as given;
 use portolan_crds::ProxyConfig as Given;
 use portolan_plan::Period;
-use portolan_rollout::{
+use portolan_rollout_policy::{
     Asked, By, Gates, Moment, OnFailure, Partly, Policy, Progress, Reach, Revision, Scope, Share,
     Stage, State, Wave,
 };

@@ -93,8 +93,7 @@ fn cluster_ips(spec: &core::ServiceSpec) -> Result<Vec<IpAddr>, FieldError> {
                 break;
             };
             if wanted != family.as_str() {
-                let problem =
-                    format!("{text} is {family}, spec.ipFamilies[{index}] says {wanted:?}");
+                let problem = format!("{text} is {family}, spec.ipFamilies[{index}] is {wanted:?}");
                 return Err(FieldError::new(field, problem));
             }
         } else if index > 0 {
@@ -129,19 +128,19 @@ fn texts(spec: &core::ServiceSpec) -> Vec<(String, &str)> {
 }
 
 /// Maximum number of ports of a Service.
-const MOST_PORTS: usize = 1_000;
+const MAX_PORTS: usize = 1_000;
 
 fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldError> {
     let given = spec.ports.as_deref().unwrap_or_default();
     let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
-    let more = given.len().saturating_sub(MOST_PORTS);
+    let more = given.len().saturating_sub(MAX_PORTS);
     if more > 0 {
-        let problem = format!("a Service has at most {MOST_PORTS}; the last {more} are left out");
+        let problem = format!("a Service has at most {MAX_PORTS}; the last {more} are left out");
         service
             .ignored
             .push(FieldError::new("spec.ports", problem).into());
     }
-    for (index, given) in given.iter().take(MOST_PORTS).enumerate() {
+    for (index, given) in given.iter().take(MAX_PORTS).enumerate() {
         let path = |field: &str| format!("spec.ports[{index}].{field}");
         let own = match given.name.as_deref() {
             None | Some("") => Arc::from(""),
@@ -159,14 +158,14 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
         // Old objects may have duplicate ports, which the API server accepted then: the first one counts (S-218).
         if !names.insert(own.clone()) {
             let problem =
-                format!("{own:?} is there twice; this port is left out, give it its own name");
+                format!("{own:?} is used twice; this port is left out, give it another name");
             service
                 .ignored
                 .push(FieldError::new(path("name"), problem).into());
             continue;
         }
         if !numbers.insert((protocol, number)) {
-            let problem = format!("{number}/{protocol} is there twice; this port is left out");
+            let problem = format!("{number}/{protocol} is used twice; this port is left out");
             service
                 .ignored
                 .push(FieldError::new(path("port"), problem).into());
@@ -226,8 +225,8 @@ pub(super) fn policy(text: Option<&str>, field: &str) -> Result<Policy, FieldErr
     }
 }
 
-/// The API's default for affinity without a timeout (S-94).
-const DEFAULT_AFFINITY: i32 = 10_800;
+/// The API's default for `timeoutSeconds` of session affinity, in seconds (S-94).
+const DEFAULT_AFFINITY_SECONDS: i32 = 10_800;
 
 fn affinity(spec: &core::ServiceSpec) -> Result<Option<u32>, FieldError> {
     match spec.session_affinity.as_deref() {
@@ -235,7 +234,7 @@ fn affinity(spec: &core::ServiceSpec) -> Result<Option<u32>, FieldError> {
         Some("ClientIP") => {
             let config = spec.session_affinity_config.as_ref();
             let seconds = config.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
-            let seconds = seconds.unwrap_or(DEFAULT_AFFINITY);
+            let seconds = seconds.unwrap_or(DEFAULT_AFFINITY_SECONDS);
             let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
             Ok(Some(bounded(seconds, 1, 86_400, field)?.unsigned_abs()))
         }

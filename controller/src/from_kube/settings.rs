@@ -58,7 +58,7 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     settings.drift = drift(given.drift);
     conntrack(given.conntrack.unwrap_or_default(), &mut settings.conntrack)?;
     // An idle connection must live as long as its conntrack entry (S-221).
-    let longest = Period::seconds(LONGEST_IN_IPVS);
+    let longest = Period::seconds(MAX_IPVS_TIMEOUT_SECONDS);
     settings.timeouts.tcp = settings.conntrack.tcp_established.min(longest);
     timeouts(given.timeouts.unwrap_or_default(), &mut settings.timeouts)?;
     sync(given.sync.unwrap_or_default(), &mut settings.sync)?;
@@ -117,8 +117,7 @@ pub(super) fn patch(given: &given::SettingsSpec) -> Result<SettingsPatch, FieldE
         ("serviceProxyName", given.service_proxy_name.is_some()),
     ] {
         if present {
-            let problem =
-                "determines what is served, which all nodes share; set it in spec.settings";
+            let problem = "affects what all nodes share; set it in spec.settings";
             return Err(wrong(field, problem));
         }
     }
@@ -191,7 +190,7 @@ fn capture_settings(
         settings.rule_priority = bounded(priority, 1, 32_763, path("capture.rulePriority"))?;
     }
     if let Some(table) = given.table {
-        settings.table = bounded(table, 256, LONGEST, path("capture.table"))?;
+        settings.table = bounded(table, 256, MAX_ROUTING_TABLE, path("capture.table"))?;
     }
     Ok(())
 }
@@ -199,8 +198,9 @@ fn capture_settings(
 fn timeouts(given: given::TimeoutsSpec, timeouts: &mut TimeoutSettings) -> Result<(), FieldError> {
     let set = |period: &mut Period, text, field| {
         set_whole(period, text, field)?;
-        if *period > Period::seconds(LONGEST_IN_IPVS) {
-            let problem = format!("{period} is longer than IPVS counts, {LONGEST_IN_IPVS}s");
+        if *period > Period::seconds(MAX_IPVS_TIMEOUT_SECONDS) {
+            let problem =
+                format!("{period} is longer than IPVS counts, {MAX_IPVS_TIMEOUT_SECONDS}s");
             return Err(wrong(field, problem));
         }
         Ok(())
@@ -289,19 +289,21 @@ fn set(period: &mut Period, text: Option<String>, field: &str) -> Result<(), Fie
     Ok(())
 }
 
-/// Maximum duration that the kernel takes in seconds.
-const LONGEST: u32 = i32::MAX.unsigned_abs();
-/// The same if the kernel counts its clock ticks, up to 1000 per second.
-const LONGEST_IN_IPVS: u32 = LONGEST / 1000;
+/// Maximum number of a routing table. The CRD has the same limit.
+const MAX_ROUTING_TABLE: u32 = i32::MAX.unsigned_abs();
+/// Maximum duration that the kernel stores, in seconds.
+const MAX_TIMEOUT_SECONDS: u32 = i32::MAX.unsigned_abs();
+/// Maximum duration of an IPVS timeout, in seconds. The kernel counts clock ticks, up to 1000 per second.
+const MAX_IPVS_TIMEOUT_SECONDS: u32 = MAX_TIMEOUT_SECONDS / 1000;
 
 /// A duration that the kernel counts in seconds.
 fn set_whole(period: &mut Period, text: Option<String>, field: &str) -> Result<(), FieldError> {
     set(period, text, field)?;
     let milliseconds = period.as_milliseconds();
-    if !milliseconds.is_multiple_of(1000) || *period > Period::seconds(LONGEST) {
+    if !milliseconds.is_multiple_of(1000) || *period > Period::seconds(MAX_TIMEOUT_SECONDS) {
         return Err(wrong(
             field,
-            format!("{period} is not 0 to {LONGEST} whole seconds"),
+            format!("{period} is not 0 to {MAX_TIMEOUT_SECONDS} whole seconds"),
         ));
     }
     Ok(())

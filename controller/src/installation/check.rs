@@ -6,6 +6,8 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::{ProxyConfig, ProxyPlan, condition as kind};
 
+use crate::operator::lease::CHECK_LEADER;
+
 /// Conditions of the ProxyConfig that must be True.
 const OF_CONFIG: [&str; 3] = [
     kind::ACCEPTED,
@@ -33,7 +35,7 @@ pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
     match &config {
         None => lines.push((
             false,
-            "there is no ProxyConfig default; check that a controller leads".to_owned(),
+            format!("there is no ProxyConfig default; {CHECK_LEADER}"),
         )),
         Some(config) => {
             let status = config.status.as_ref();
@@ -44,8 +46,7 @@ pub async fn check(client: &Client) -> anyhow::Result<Vec<(bool, String)>> {
     if plans.items.is_empty() {
         lines.push((
             false,
-            "there is no ProxyPlan, so no node has a plan; check that a controller leads"
-                .to_owned(),
+            format!("there is no ProxyPlan, so no node has a plan; {CHECK_LEADER}"),
         ));
     }
     lines.extend(plans.items.iter().map(|plan| {
@@ -97,10 +98,16 @@ mod tests {
                 SystemTime::now(),
             )]
         };
-        let said = judge("node a", &of(Verdict::True), kind::APPLIED);
-        assert_eq!(said, (true, "node a: Applied True (Why): words".to_owned()));
+        let judged = judge("node a", &of(Verdict::True), kind::APPLIED);
+        assert_eq!(
+            judged,
+            (true, "node a: Applied True (Why): words".to_owned())
+        );
         assert!(!judge("node a", &of(Verdict::Unknown), kind::APPLIED).0);
-        let said = judge("node a", &[], kind::APPLIED);
-        assert_eq!(said, (false, "node a: Applied is not reported".to_owned()));
+        let judged = judge("node a", &[], kind::APPLIED);
+        assert_eq!(
+            judged,
+            (false, "node a: Applied is not reported".to_owned())
+        );
     }
 }

@@ -69,6 +69,11 @@ impl fmt::Display for Nodes {
         }
         let done = self.by_name.values().filter(|state| **state == State::Done);
         match self.wanted {
+            Some(0) => write!(
+                f,
+                "the DaemonSet selects no node, so nothing was done; check agents.nodeSelector and agents.affinity of \
+                 the chart if that is not intended"
+            ),
             Some(wanted) => write!(f, "done on {} of {wanted} nodes", done.count()),
             None => write!(f, "the DaemonSet has no status from its controller yet"),
         }
@@ -177,9 +182,8 @@ mod tests {
         assert!(!Nodes::of(&set(2), &one, 1).are_decided());
         assert!(!Nodes::of(&set(1), &[pod("a", &Value::Null)], 1).are_decided());
         assert!(!Nodes::of(&DaemonSet::default(), &one, 1).are_decided());
-        assert!(
-            Nodes::of(&set(0), &[], 1).are_done(),
-            "no node has to have one"
-        );
+        let none = Nodes::of(&set(0), &[], 1);
+        assert!(none.are_done(), "no node has to have one");
+        assert!(none.to_string().contains("agents.nodeSelector"), "{none}");
     }
 }

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep};
 pub use check::check;
 pub use each_node::{Nodes, State};
 
-/// Polling interval.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Interval between two reads of the objects.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Waits until a DaemonSet's task is done, or has failed `tries` times, on each node. Returns the progress.
 ///
@@ -45,7 +45,7 @@ pub async fn each_node(
         if nodes.are_decided() || Instant::now() >= deadline {
             return Ok(nodes);
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -76,7 +76,7 @@ pub async fn gone(
                 first.name_any()
             );
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_document_says_its_line_and_leaves_the_others_alone() {
+    fn a_broken_document_is_named_by_its_line_and_affects_no_other() {
         let text = "a: 1\n---\nb: 2\nc: [1,\n---\nd: 3\n";
         let documents = split(text);
         assert!(tree(&documents[0]).is_ok());

@@ -177,7 +177,7 @@ enum Unknown {
 }
 
 /// Maximum number of unknown fields reported for one object.
-const MOST_UNKNOWN: usize = 8;
+const MAX_UNKNOWN_FIELDS: usize = 8;
 
 struct Reader<'a> {
     place: &'a Place,
@@ -213,7 +213,7 @@ impl Reader<'_> {
         };
         // Already checked before the type was known.
         unknown.retain(|field| field != "apiVersion" && field != "kind");
-        unknown.truncate(MOST_UNKNOWN);
+        unknown.truncate(MAX_UNKNOWN_FIELDS);
         if policy == Unknown::Refuse && !unknown.is_empty() {
             let fields = unknown.join(", ");
             return self.leave_out(format!(
@@ -224,7 +224,8 @@ impl Reader<'_> {
             Ok(object) => object.into(),
             Err(error) => return self.leave_out(error.to_string()),
         };
-        let problem = "not known to this version: a newer Kubernetes may have added it, or it is misspelt; it has no effect";
+        let problem = "not known to this version: a newer Kubernetes may have added it, or it is misspelled; \
+            it has no effect";
         let unknown = unknown.into_iter();
         let unknown = unknown.map(|field| Reason::Ignored {
             field,

@@ -117,8 +117,7 @@ impl Manifests {
         for (place, found) in contents.objects {
             let id = found.id();
             if let Some(earlier) = self.places.insert(id.clone(), place.clone()) {
-                let message =
-                    format!("there already in {earlier}; the later one is used, take one out");
+                let message = format!("also in {earlier}; the later one is used; remove one");
                 self.problems
                     .push(Problem::of(Severity::Warning, place, &id, message));
             }

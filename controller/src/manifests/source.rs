@@ -9,8 +9,8 @@ use thiserror::Error;
 use super::problem::Place;
 use super::{FileContents, Manifests, Problem, Severity};
 
-/// Maximum length of a file, bytes: several times the objects of a large cluster.
-const LONGEST: u64 = 256 * 1024 * 1024;
+/// Maximum size of a file, in bytes: several times the objects of a large cluster.
+const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Where manifests come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,15 +175,15 @@ fn text_of(file: io::Result<impl Read>) -> Result<String, String> {
 
 fn bounded(input: impl Read) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    input.take(LONGEST + 1).read_to_end(&mut text)?;
+    input.take(MAX_FILE_BYTES + 1).read_to_end(&mut text)?;
     Ok(text)
 }
 
 fn checked(text: Vec<u8>) -> Result<String, String> {
-    if u64::try_from(text.len()).is_ok_and(|length| length > LONGEST) {
+    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_FILE_BYTES) {
         return Err(format!(
             "longer than {} MiB; split it",
-            LONGEST / 1024 / 1024
+            MAX_FILE_BYTES / 1024 / 1024
         ));
     }
     String::from_utf8(text).map_err(|error| {

@@ -34,7 +34,7 @@ impl Tree {
 
 /// The message about a duplicate key.
 pub(super) fn twice(way: &[Step]) -> String {
-    format!("{}: there twice; take one out", written(way))
+    format!("{}: duplicate key; remove one", written(way))
 }
 
 /// Reads a document.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use portolan_plan::{
-    EndpointDocument, Family, FrontendDocument, FrontendKind, ListDocument, Outsiders,
+    EndpointDocument, ExternalClients, Family, FrontendDocument, FrontendKind, ListDocument,
     PlanDocument, Policy, PortDocument, ServiceDocument,
 };
 
@@ -52,7 +52,7 @@ fn header(plan: &PlanDocument, style: &Style) -> String {
     let eligible = if plan.eligible {
         ""
     } else {
-        ", about to leave: load balancers should not send to it"
+        ", about to be deleted: load balancers should not send traffic to it"
     };
     let mut text = String::new();
     line(
@@ -223,11 +223,11 @@ fn port_flags(port: &PortDocument, plan: &PlanDocument) -> Vec<String> {
         flags.push(format!("inside: {}", port.internal.scope));
     }
     if let Some(external) = &port.external {
-        let outsiders = match external.outsiders {
-            Outsiders::Allow => "",
-            Outsiders::Drop => ", outsiders dropped",
+        let external_clients = match external.external_clients {
+            ExternalClients::Allow => "",
+            ExternalClients::Drop => ", external clients dropped",
         };
-        flags.push(format!("outside: {}{outsiders}", external.scope));
+        flags.push(format!("outside: {}{external_clients}", external.scope));
     }
     if !port.source_ranges.is_empty() {
         flags.push(format!("only from {}", joined(&port.source_ranges)));

@@ -1,5 +1,6 @@
 //! A client for the /convergence page of controllers.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,14 +13,15 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::convergence::{Convergence, PATH, Question};
 
-/// Timeout of one request.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of connecting, of each read, and of one request as a whole.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How controllers are reached and authenticated, and the user's token.
 #[derive(Debug, Args)]
 pub(super) struct ControllerArguments {
     /// Admin addresses of all controllers (their --admin), comma-separated: https://10.0.0.5:10271, or
-    /// http://127.0.0.1:10271 over loopback. Each agent has its stream at one of them.
+    /// http://127.0.0.1:10271 over loopback. All of them, because each agent is connected to one. With the chart, only
+    /// processes on the controller's node reach it, unless controller.adminAddress is set.
     #[arg(
         long = "controller",
         value_name = "URL,...",
@@ -39,8 +41,8 @@ pub(super) struct ControllerArguments {
         default_value = "portolan-controller"
     )]
     controller_name: String,
-    /// Token file of a user with access to /convergence (a ClusterRole with nonResourceURLs). Default: the pod's
-    /// service account token.
+    /// File with a token for the controllers; the kubeconfig's credentials are not used. Its user needs the verb get on
+    /// the nonResourceURL /convergence. `kubectl create token NAME > FILE` creates one.
     #[arg(
         long,
         value_name = "FILE",
@@ -70,7 +72,7 @@ impl ControllerArguments {
     pub(super) fn controllers(&self) -> anyhow::Result<Vec<Controller>> {
         if !self.token_file.exists() {
             bail!(
-                "--token-file {}: there is no such file; `kubectl create token NAME` makes a token",
+                "--token-file {}: no such file; create it with `kubectl create token NAME > FILE`",
                 self.token_file.display()
             );
         }
@@ -98,8 +100,8 @@ impl ControllerArguments {
         let mut config = Config::new(address);
         config.root_cert = self.authority()?;
         config.tls_server_name = Some(self.controller_name.clone());
-        config.connect_timeout = Some(PATIENCE);
-        config.read_timeout = Some(PATIENCE);
+        config.connect_timeout = Some(REQUEST_TIMEOUT);
+        config.read_timeout = Some(REQUEST_TIMEOUT);
         config.proxy_url = None;
         config.auth_info.token_file = Some(self.token_file.display().to_string());
         let client = Client::try_from(config).with_context(|| format!("--controller {url}"))?;
@@ -113,13 +115,13 @@ impl ControllerArguments {
         let Some(path) = &self.controller_ca else {
             return Ok(None);
         };
-        let says = || format!("--controller-ca {}", path.display());
-        let pem = std::fs::read(path).with_context(says)?;
+        let flag = || format!("--controller-ca {}", path.display());
+        let pem = std::fs::read(path).with_context(flag)?;
         let certificates = CertificateDer::pem_slice_iter(&pem);
         let der = certificates.map(|certificate| certificate.map(|der| der.to_vec()));
-        let der: Vec<_> = der.collect::<Result<_, _>>().with_context(says)?;
+        let der: Vec<_> = der.collect::<Result<_, _>>().with_context(flag)?;
         if der.is_empty() {
-            bail!("{}: contains no certificate", says());
+            bail!("{}: contains no certificate", flag());
         }
         Ok(Some(der))
     }
@@ -135,6 +137,10 @@ impl Controller {
         match self.answer(question).await {
             Ok((status, body)) if status.is_success() => serde_json::from_slice(&body)
                 .context("the response is unreadable; check whether the controller is newer")
+                .map(|answer: Convergence| Convergence {
+                    controller: self.url.clone(),
+                    ..answer
+                })
                 .map_err(|error| Problem::Refused(about(error))),
             Ok((status, body)) => {
                 let words = String::from_utf8_lossy(&body);
@@ -145,6 +151,10 @@ impl Controller {
                     Problem::Away(words)
                 })
             }
+            Err(error) if is_unreachable(&error) => Err(Problem::Away(format!(
+                "{}; check controller.adminAddress of the chart, and that the controller runs",
+                about(error)
+            ))),
             Err(error) => Err(Problem::Away(about(error))),
         }
     }
@@ -153,11 +163,37 @@ impl Controller {
         let path = format!("{PATH}?{}", question.query());
         let request = http::Request::get(path).body(Vec::new())?;
         let asked = self.client.send(request.map(kube::client::Body::from));
-        let response = tokio::time::timeout(PATIENCE, asked)
+        let response = tokio::time::timeout(REQUEST_TIMEOUT, asked)
             .await
             .context("no answer in time")??;
         let status = response.status();
         let body = response.into_body().collect_bytes().await?;
         Ok((status, body.to_vec()))
+    }
+}
+
+/// Whether nothing answers at the address, because the controller listens at another one, for example.
+fn is_unreachable(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+    let mut errors = error
+        .chain()
+        .filter_map(|error| error.downcast_ref::<io::Error>());
+    errors.any(|error| {
+        matches!(
+            error.kind(),
+            ConnectionRefused | HostUnreachable | NetworkUnreachable | TimedOut
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_without_a_listener_is_unreachable() {
+        let error = |kind: io::ErrorKind| anyhow::Error::from(io::Error::from(kind)).context("ask");
+        assert!(is_unreachable(&error(io::ErrorKind::ConnectionRefused)));
+        assert!(!is_unreachable(&error(io::ErrorKind::InvalidData)));
     }
 }

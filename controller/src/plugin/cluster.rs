@@ -61,7 +61,7 @@ fn held(objects: &Manifests, now: Moment) -> Option<String> {
     let loss = config.guarding.stored.as_ref();
     let loss = loss.filter(|_| config.guarding.holds_at(now))?;
     Some(format!(
-        "note: nodes keep endpoints that vanished in mass ({}), which this output does not include; status.guard of the \
+        "note: nodes keep endpoints of a mass loss ({}), which this output does not include; status.guard of the \
          ProxyConfig has the details",
         loss.id
     ))

@@ -16,18 +16,20 @@ pub(super) struct ConvertArguments {
     #[arg(value_name = "FILE|-")]
     file: String,
     /// Output format of the ProxyConfig.
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     output: Form,
-    /// Format of the report on standard error about each field.
-    #[arg(long, value_enum, default_value_t)]
+    /// Format of the report about each field, on standard error.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     report: Output,
 }
 
 /// Output formats, for kubectl or helm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
+    /// The ProxyConfig as YAML.
     #[default]
     Yaml,
+    /// The ProxyConfig as JSON.
     Json,
     /// Helm values of the chart.
     Values,

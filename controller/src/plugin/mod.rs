@@ -1,4 +1,4 @@
-//! `kubectl proxyplan`: commands for operators, on their own machine or in a pod.
+//! `kubectl proxyplan`: commands for administrators, on their own machine or in a pod.
 //!
 //! Touches: arguments, standard output and standard error, the API server, admin pages of controllers.
 
@@ -44,25 +44,34 @@ enum Command {
     /// Computed from the objects that you may read. Exit codes as for `show`. A Service that is not served is a valid
     /// answer: exit code 0.
     Explain(plans::ExplainArguments),
-    /// Shows the differences between the plans of two nodes.
+    /// Shows what would change on a node if it had the plan of another node.
     ///
-    /// Exit codes: 0 if there are none, 1 if there are some, 2 if a node does not exist.
+    /// Exit codes: 0 if nothing would, 1 if something would, 2 if a node does not exist.
     Diff(plans::DiffArguments),
-    /// Lists the nodes that need attention first: failing, drifted, or slowest.
+    /// Lists the nodes that need attention first: failing, not answering, disconnected, outdated and drifted ones, then
+    /// the slowest.
     ///
-    /// Exit codes: 0 if all nodes are healthy and have their plans in force, 1 if not, 2 if the state is unknown.
+    /// LAG is the time from the creation of the last plan update until the kernel has it. OPERATIONS are the kernel
+    /// operations of this update. DRIFT counts kernel entries that other programs changed. A node is outdated if no
+    /// controller has written the status of its ProxyPlan for 15 minutes.
+    ///
+    /// Exit codes: 0 if all nodes are healthy and have their plans in force, 1 if not, 2 if the state is unknown, also
+    /// if no ProxyPlan exists.
     Top(nodes::TopArguments),
-    /// Shows the rollout of the settings; pauses, resumes or undoes it.
+    /// Shows the rollout of a change of settings or agents; pauses, resumes or undoes it.
     ///
-    /// Exit codes: 0; 1 if the rollout was rolled back, is paused or has halted; 2 if the command failed.
+    /// Exit codes: 0 if the command succeeded, 2 if it failed. `status` exits with 1 if the rollout was rolled back, is
+    /// paused or has halted.
     Rollout(rollout::RolloutArguments),
-    /// Waits until all nodes have the current state of a Service in their kernels, or have stopped sending
-    /// connections to an address.
+    /// Waits until the current state of a Service is in force on all nodes.
     ///
-    /// Waits for the state that the API server has when the command starts. Lists, but does not wait for, nodes that
-    /// are not Ready and have no stream, and nodes that no controller has seen for --unseen seconds.
+    /// With --gone: waits until no node sends new connections of the Service to an address. The command waits for the
+    /// state that the API server has when the command starts. It lists nodes without waiting for them if they are not
+    /// Ready and their agents are not connected, or if their agents have been connected to no controller for --unseen
+    /// seconds.
     ///
-    /// Exit codes: 0 if all nodes have it, 1 after the timeout, 2 if the state is unknown.
+    /// Exit codes: 0 if the state is in force on all nodes that are waited for, 1 after the timeout, 2 if the state is
+    /// unknown.
     Wait(wait::WaitArguments),
     /// Converts a kube-proxy configuration to a ProxyConfig, and reports the result for each field.
     ///
@@ -73,11 +82,19 @@ enum Command {
     /// Exit codes: 0 if nodes behave as before, 1 if a field has no equivalent or changes its meaning, 2 if the
     /// configuration is unreadable.
     ConvertConfig(convert::ConvertArguments),
-    /// Prints a shell completion script, for example for `source <(kubectl-proxyplan completion bash)`.
+    /// Prints a shell completion script for `kubectl-proxyplan`.
+    ///
+    /// For example: `source <(kubectl-proxyplan completion bash)`. kubectl itself does not use it, so it completes
+    /// `kubectl-proxyplan`, not `kubectl proxyplan`.
     Completion {
         /// Shell.
         shell: Shell,
     },
+}
+
+/// The command line with its help, for the generated reference.
+pub fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs the program and returns its exit code.

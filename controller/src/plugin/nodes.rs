@@ -4,30 +4,32 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 use std::time::SystemTime;
 
+use anyhow::bail;
 use clap::Args;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use portolan_crds::{ProxyPlan, ProxyPlanStatus};
-use portolan_rollout::Health;
+use portolan_crds::{ProxyPlan, ProxyPlanStatus, condition};
+use portolan_rollout_policy::Health;
 use serde::Serialize;
 
 use super::cluster::ClusterArguments;
 use super::output::Output;
 use super::{NOT_YET, OK};
-use crate::rollout::report;
+use crate::operator::lease::CHECK_LEADER;
+use crate::operator::rollout::{is_outdated, report};
 
-/// Page size of the list of ProxyPlans, objects.
-const PAGE: u32 = 500;
+/// ProxyPlans in one page of a list.
+const PAGE_SIZE: u32 = 500;
 
 #[derive(Debug, Args)]
 pub(super) struct TopArguments {
-    /// Number of nodes to list; 0 for all.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    /// Maximum number of nodes in the table; 0 for all. JSON always has all nodes.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
     limit: usize,
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     output: Output,
 }
 
@@ -35,8 +37,11 @@ pub(super) struct TopArguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 enum State {
     Failing,
+    /// Its agent is connected and owes an answer.
     NotAnswering,
-    Away,
+    Disconnected,
+    /// No controller writes its status, so its state is unknown.
+    Outdated,
     Drifted,
     InForce,
 }
@@ -46,7 +51,8 @@ impl State {
         match self {
             Self::Failing => "failing",
             Self::NotAnswering => "not answering",
-            Self::Away => "away",
+            Self::Disconnected => "disconnected",
+            Self::Outdated => "outdated",
             Self::Drifted => "drifted",
             Self::InForce => "in force",
         }
@@ -60,14 +66,14 @@ struct Row {
     node: String,
     zone: Option<String>,
     state: State,
-    /// From the end of planning to the end of programming.
+    /// From the creation of the last plan update to the agent's report that the kernel has it.
     lag_milliseconds: Option<u64>,
-    /// Kernel operations of the last batch.
+    /// Kernel operations of the last plan update.
     operations: Option<i64>,
-    /// Kernel entries that differ from the plan.
+    /// Kernel entries that other programs changed.
     drift: Option<i64>,
     agent_version: Option<String>,
-    /// The first failure.
+    /// The first failure, or what else is wrong.
     problem: Option<String>,
 }
 
@@ -75,7 +81,7 @@ pub(super) async fn top(arguments: TopArguments) -> anyhow::Result<u8> {
     let client = arguments.cluster.client().await?;
     let plans: Api<ProxyPlan> = Api::all(client);
     let (now, mut rows) = (SystemTime::now(), Vec::new());
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(PAGE_SIZE);
     loop {
         let page = plans.list(&params).await?;
         rows.extend(page.items.iter().map(|plan| row(plan, now)));
@@ -93,20 +99,37 @@ pub(super) async fn top(arguments: TopArguments) -> anyhow::Result<u8> {
         }
         Output::Table => table(&rows, arguments.limit, &mut out)?,
     }
-    let sound = rows.iter().all(|row| row.state == State::InForce);
-    Ok(if sound { OK } else { NOT_YET })
+    code(&rows)
+}
+
+/// The exit code for these nodes.
+///
+/// # Errors
+/// There are none, so their state is unknown.
+fn code(rows: &[Row]) -> anyhow::Result<u8> {
+    if rows.is_empty() {
+        bail!("no ProxyPlan exists, so the state of nodes is unknown; {CHECK_LEADER}");
+    }
+    let is_sound = rows.iter().all(|row| row.state == State::InForce);
+    Ok(if is_sound { OK } else { NOT_YET })
 }
 
 fn row(plan: &ProxyPlan, now: SystemTime) -> Row {
     let nothing = ProxyPlanStatus::default();
     let status = plan.status.as_ref().unwrap_or(&nothing);
     let report = report(status, now);
-    let (state, said) = match report.health {
-        Health::Failing(words) => (State::Failing, Some(words.to_string())),
-        Health::Silent => (State::NotAnswering, None),
-        Health::Away => (State::Away, None),
-        Health::Sound if report.drifted => (State::Drifted, None),
-        Health::Sound => (State::InForce, None),
+    let failure = status.failures.first().cloned();
+    let (state, problem) = match report.health {
+        // The rest of such a status is no longer current.
+        _ if is_outdated(status, now) => (State::Outdated, Some(OUTDATED.to_owned())),
+        Health::Failing(words) if owes_answer(status) => {
+            (State::NotAnswering, Some(words.to_string()))
+        }
+        Health::Failing(words) => (State::Failing, failure.or_else(|| Some(words.to_string()))),
+        Health::Silent => (State::NotAnswering, failure),
+        Health::Disconnected => (State::Disconnected, failure),
+        Health::Sound if report.drifted => (State::Drifted, failure),
+        Health::Sound => (State::InForce, failure),
     };
     Row {
         node: plan.name_any(),
@@ -116,8 +139,18 @@ fn row(plan: &ProxyPlan, now: SystemTime) -> Row {
         operations: status.operations,
         drift: status.drift,
         agent_version: status.agent_version.clone(),
-        problem: status.failures.first().cloned().or(said),
+        problem,
     }
+}
+
+/// The problem of a node with an outdated status.
+const OUTDATED: &str =
+    "no controller has written this status for 15 minutes; check the logs of the controllers";
+
+/// Whether the condition Applied is False only because the agent does not answer.
+fn owes_answer(status: &ProxyPlanStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|one| one.type_ == condition::APPLIED && one.reason == "AnswerOverdue")
 }
 
 fn sort(rows: &mut [Row]) {
@@ -130,10 +163,7 @@ fn table(rows: &[Row], limit: usize, out: &mut impl Write) -> io::Result<()> {
         limit => &rows[..rows.len().min(limit)],
     };
     if rows.is_empty() {
-        return writeln!(
-            out,
-            "no ProxyPlan exists; check that a controller runs and that there are Nodes"
-        );
+        return Ok(());
     }
     let width = |name: &str, of: fn(&Row) -> &str| {
         let widths = shown.iter().map(|row| of(row).chars().count());
@@ -143,15 +173,15 @@ fn table(rows: &[Row], limit: usize, out: &mut impl Write) -> io::Result<()> {
     let zone = width("ZONE", |row| row.zone.as_deref().unwrap_or("-"));
     writeln!(
         out,
-        "{:node$}  {:zone$}  {:13}  {:>8}  {:>8}  {:>5}  AGENT",
-        "NODE", "ZONE", "STATE", "LAG", "CHANGES", "DRIFT"
+        "{:node$}  {:zone$}  {:13}  {:>8}  {:>10}  {:>5}  AGENT",
+        "NODE", "ZONE", "STATE", "LAG", "OPERATIONS", "DRIFT"
     )?;
     let number = |number: Option<i64>| number.map_or_else(|| "-".into(), |n| n.to_string());
     for row in shown {
         let lag = row.lag_milliseconds;
         writeln!(
             out,
-            "{:node$}  {:zone$}  {:13}  {:>8}  {:>8}  {:>5}  {}",
+            "{:node$}  {:zone$}  {:13}  {:>8}  {:>10}  {:>5}  {}",
             row.node,
             row.zone.as_deref().unwrap_or("-"),
             row.state.as_str(),
@@ -166,12 +196,14 @@ fn table(rows: &[Row], limit: usize, out: &mut impl Write) -> io::Result<()> {
     }
     match rows.len() - shown.len() {
         0 => Ok(()),
-        more => writeln!(out, "and {more} more; -n 0 lists all"),
+        more => writeln!(out, "and {more} more; --limit 0 lists all"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn node(name: &str, state: State, lag: Option<u64>) -> Row {
@@ -188,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_comes_first_then_what_takes_longest() {
+    fn failing_nodes_come_first_then_the_slowest() {
         let mut rows = vec![
             node("node-1", State::InForce, Some(41)),
             node("node-2", State::InForce, Some(1050)),
-            node("node-3", State::Away, None),
+            node("node-3", State::Disconnected, None),
             Row {
                 drift: Some(3),
                 ..node("node-4", State::Drifted, Some(7))
@@ -201,18 +233,75 @@ mod tests {
                 problem: Some("scheduler mh: not in this kernel; load ip_vs_mh".into()),
                 ..node("node-10", State::Failing, Some(90))
             },
+            Row {
+                problem: Some("the agent has not answered".into()),
+                ..node("node-5", State::NotAnswering, Some(3))
+            },
+            node("node-6", State::Outdated, None),
         ];
         sort(&mut rows);
         let mut out = Vec::new();
-        table(&rows, 4, &mut out).unwrap();
+        table(&rows, 6, &mut out).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
-        NODE     ZONE    STATE               LAG   CHANGES  DRIFT  AGENT
-        node-10  zone-1  failing           90 ms        12      -  0.1.0
+        NODE     ZONE    STATE               LAG  OPERATIONS  DRIFT  AGENT
+        node-10  zone-1  failing           90 ms          12      -  0.1.0
             scheduler mh: not in this kernel; load ip_vs_mh
-        node-3   zone-1  away                  -         -      -  -
-        node-4   zone-1  drifted            7 ms        12      3  0.1.0
-        node-2   zone-1  in force        1050 ms        12      -  0.1.0
-        and 1 more; -n 0 lists all
+        node-5   zone-1  not answering      3 ms          12      -  0.1.0
+            the agent has not answered
+        node-3   zone-1  disconnected          -           -      -  -
+        node-6   zone-1  outdated              -           -      -  -
+        node-4   zone-1  drifted            7 ms          12      3  0.1.0
+        node-2   zone-1  in force        1050 ms          12      -  0.1.0
+        and 1 more; --limit 0 lists all
         ");
+        assert_eq!(code(&rows).unwrap(), NOT_YET);
+        assert_eq!(code(&rows[6..]).unwrap(), OK, "{rows:?}");
+    }
+
+    #[test]
+    fn without_any_plan_the_state_is_unknown() {
+        let error = code(&[]).unwrap_err().to_string();
+        assert!(error.starts_with("no ProxyPlan exists"), "{error}");
+        let mut out = Vec::new();
+        table(&[], 20, &mut out).unwrap();
+        assert!(out.is_empty(), "standard output has no message");
+    }
+
+    /// The status of a node whose condition Applied has this value and reason, written at 1000 s.
+    fn plan(applied: &str, reason: &str) -> ProxyPlan {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "node-1"},
+            "spec": {
+                "settingsRevision": "default-1",
+                "counts": {"services": 0, "frontends": 0, "endpoints": 0, "localEndpoints": 0, "warnings": 0},
+            },
+            "status": {
+                "heartbeatTime": "1970-01-01T00:16:40Z",
+                "failures": ["of an earlier plan"],
+                "conditions": [{
+                    "type": "Applied", "status": applied, "reason": reason, "message": "the message",
+                    "lastTransitionTime": "1970-01-01T00:16:40Z",
+                }],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_outdated_status_and_an_agent_that_does_not_answer_are_two_states() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let state = |applied, reason, now| {
+            let row = row(&plan(applied, reason), at(now));
+            (row.state, row.problem.unwrap_or_default())
+        };
+        let overdue = state("False", "AnswerOverdue", 1001);
+        assert_eq!(overdue, (State::NotAnswering, "the message".into()));
+        assert_eq!(state("Unknown", "NotAnswered", 1001).0, State::NotAnswering);
+        let failing = state("False", "OperationsFailed", 1001);
+        assert_eq!(failing, (State::Failing, "of an earlier plan".into()));
+        assert_eq!(state("Unknown", "AgentGone", 1001).0, State::Disconnected);
+        let old = state("False", "AnswerOverdue", 2000);
+        assert_eq!(old, (State::Outdated, OUTDATED.into()));
+        assert_eq!(state("True", "Applied", 2000).0, State::Outdated);
     }
 }

@@ -1,13 +1,14 @@
 //! Output formats, and the report of `wait`.
 
 use std::io::{self, Write};
+use std::net::IpAddr;
 
 use clap::ValueEnum;
 
 use crate::convergence::Verdict;
 
 /// Maximum number of nodes in a table.
-const NAMED: usize = 20;
+const MAX_ROWS: usize = 20;
 
 /// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -19,19 +20,19 @@ pub(super) enum Output {
     Json,
 }
 
-/// Prints a verdict.
-pub(super) fn print(verdict: &Verdict, output: Output) -> io::Result<()> {
+/// Prints a verdict. `gone` is the address that was to leave the Service, if that was the question.
+pub(super) fn print(verdict: &Verdict, gone: Option<IpAddr>, output: Output) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match output {
         Output::Json => {
             serde_json::to_writer_pretty(&mut out, verdict)?;
             writeln!(out)
         }
-        Output::Table => table(verdict, &mut out),
+        Output::Table => table(verdict, gone, &mut out),
     }
 }
 
-fn table(verdict: &Verdict, out: &mut impl Write) -> io::Result<()> {
+fn table(verdict: &Verdict, gone: Option<IpAddr>, out: &mut impl Write) -> io::Result<()> {
     let Verdict {
         service,
         converged,
@@ -40,14 +41,15 @@ fn table(verdict: &Verdict, out: &mut impl Write) -> io::Result<()> {
         waiting,
         excluded,
     } = verdict;
-    let state = if *converged {
-        "everywhere"
-    } else {
-        "not everywhere"
+    let state = match (gone, converged) {
+        (None, true) => format!("{service} is in force on all nodes"),
+        (None, false) => format!("{service} is not in force on all nodes"),
+        (Some(address), true) => format!("{address} has left {service} on all nodes"),
+        (Some(address), false) => format!("{address} has not left {service} on all nodes"),
     };
     writeln!(
         out,
-        "{service} is {state}: in force on {in_force} nodes, waiting for {}, {} not waited for",
+        "{state}: {in_force} nodes are done, waiting for {}, not waiting for {}",
         waiting.len(),
         excluded.len()
     )?;
@@ -66,13 +68,13 @@ fn table(verdict: &Verdict, out: &mut impl Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let width = rows.iter().take(NAMED).map(|(_, node, _)| node.len());
+    let width = rows.iter().take(MAX_ROWS).map(|(_, node, _)| node.len());
     let width = width.max().unwrap_or(0).max("NODE".len());
     writeln!(out, "\n{:width$}  {:14}  WHY", "NODE", "STATE")?;
-    for (state, node, reason) in rows.iter().take(NAMED) {
+    for (state, node, reason) in rows.iter().take(MAX_ROWS) {
         writeln!(out, "{node:width$}  {state:14}  {reason}")?;
     }
-    match rows.len().saturating_sub(NAMED) {
+    match rows.len().saturating_sub(MAX_ROWS) {
         0 => Ok(()),
         more => writeln!(out, "and {more} more; -o json names all"),
     }
@@ -92,22 +94,39 @@ mod tests {
             in_force: 812,
             waiting: vec![Waiting {
                 node: "node-17".into(),
-                reason: "on its way".into(),
+                reason: "its agent has not answered the plan update yet".into(),
             }],
             excluded: vec![Excluded {
                 node: "edge-2".into(),
-                reason: "it is not Ready, and has no stream".into(),
+                reason: "it is not Ready, and its agent is not connected".into(),
             }],
         };
         let mut out = Vec::new();
-        table(&verdict, &mut out).unwrap();
+        table(&verdict, None, &mut out).unwrap();
         insta::assert_snapshot!(String::from_utf8(out).unwrap(), @r"
-        shop/cart is not everywhere: in force on 812 nodes, waiting for 1, 1 not waited for
+        shop/cart is not in force on all nodes: 812 nodes are done, waiting for 1, not waiting for 1
           https://10.0.0.5:10271: connection refused
 
         NODE     STATE           WHY
-        node-17  waiting         on its way
-        edge-2   not waited for  it is not Ready, and has no stream
+        node-17  waiting         its agent has not answered the plan update yet
+        edge-2   not waited for  it is not Ready, and its agent is not connected
         ");
+    }
+
+    #[test]
+    fn a_verdict_about_an_address_names_it() {
+        let verdict = Verdict {
+            service: "shop/cart".into(),
+            converged: true,
+            held_up: Vec::new(),
+            in_force: 812,
+            waiting: Vec::new(),
+            excluded: Vec::new(),
+        };
+        let mut out = Vec::new();
+        table(&verdict, "10.244.3.17".parse().ok(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let expected = "10.244.3.17 has left shop/cart on all nodes: 812 nodes are done,";
+        assert!(text.starts_with(expected), "{text}");
     }
 }

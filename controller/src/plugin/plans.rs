@@ -41,9 +41,10 @@ pub(super) struct ExplainArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct DiffArguments {
-    /// Name of a node.
+    /// Name of the node.
+    #[arg(value_name = "NODE")]
     one: Arc<str>,
-    /// Name of another node.
+    /// Name of the node whose plan it would have.
     other: Arc<str>,
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -85,18 +86,21 @@ async fn in_force(client: &Client, node: &str, hash: &str) -> String {
         let applied = conditions.find(|condition| condition.type_ == condition::APPLIED)?;
         Some(applied.message.clone())
     };
-    let said = of(&status.conditions).unwrap_or_else(|| "no condition Applied".into());
+    let condition = of(&status.conditions).unwrap_or_else(|| "it is missing".into());
     if applied.as_deref() == Some(hash) {
-        return format!("{node} has this plan in force ({said})");
+        return format!("{node} has this plan in force ({condition})");
     }
     let reported = match (applied, received) {
-        (Some(applied), _) => format!("it reported another plan, {applied}"),
-        (None, Some(received)) => format!("it received {received}"),
-        (None, None) => "it reported no plan".into(),
+        (Some(applied), _) => {
+            format!("reported another plan ({applied}) than the one printed above")
+        }
+        (None, Some(received)) => {
+            format!("received the plan {received} and did not report it as in force")
+        }
+        (None, None) => "has not reported a plan".into(),
     };
     format!(
-        "{node} may not have this plan: {reported} ({said}); the status is written every few minutes and when \
-         a condition changes"
+        "{node} {reported}. Its report may be up to 5 minutes old: run this again. Condition Applied: {condition}"
     )
 }
 

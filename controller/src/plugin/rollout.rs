@@ -1,5 +1,5 @@
-//! `kubectl proxyplan rollout`: shows, pauses, resumes and undoes a change of the settings. Like a manual edit, it
-//! writes only to the spec of the ProxyConfig.
+//! `kubectl proxyplan rollout`: shows, pauses, resumes and undoes a change of settings or agents. Like a manual edit,
+//! it writes only to the spec of the ProxyConfig.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -16,11 +16,12 @@ use tokio::time::{Instant, sleep};
 use super::cluster::ClusterArguments;
 use super::output::Output;
 use super::{NOT_YET, OK};
+use crate::operator::lease::CHECK_LEADER;
 
-/// Timeout for the leader to notice a pause; the leader checks every few seconds.
-const NOTICED: Duration = Duration::from_secs(60);
-/// Polling interval while waiting for the leader.
-const LOOK: Duration = Duration::from_millis(500);
+/// Timeout for the leader to notice a pause. The leader checks every few seconds.
+const PAUSE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval between two checks whether the leader noticed the pause.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(super) struct RolloutArguments {
@@ -35,35 +36,35 @@ enum Command {
     /// Shows the progress, and what the rollout waits for.
     Status {
         /// Output format.
-        #[arg(short, long, value_enum, default_value_t)]
+        #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
         output: Output,
     },
     /// Lists the revisions that can be restored, newest first.
     History {
         /// Output format.
-        #[arg(short, long, value_enum, default_value_t)]
+        #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
         output: Output,
     },
-    /// Stops giving the change to further nodes until `resume`.
+    /// Stops giving the change to further nodes until `resume`; nodes that have received it keep it.
     Pause,
     /// Continues, and retries a change that was rolled back or has halted.
     Resume,
-    /// Restores an earlier revision, in the same waves.
+    /// Makes nodes use an earlier revision instead of the spec, in the same waves, until `redo`.
     Undo {
         /// Revision as named by `history`. Default: the one in force before the current or last change.
         #[arg(long, value_name = "REVISION")]
         to: Option<String>,
     },
-    /// Ends an undo: the settings in the spec apply again.
+    /// Ends an undo: nodes use the spec again, in the same waves.
     Redo,
 }
 
 pub(super) async fn run(arguments: RolloutArguments) -> anyhow::Result<u8> {
     let configs: Api<ProxyConfig> = Api::all(arguments.cluster.client().await?);
     let config = configs.get_opt(Config::DEFAULT).await?;
-    let config = config.context(
-        "there is no ProxyConfig `default`, which the leading controller creates; check that a controller leads",
-    )?;
+    let config = config.with_context(|| {
+        format!("there is no ProxyConfig `default`, which the leading controller creates; {CHECK_LEADER}")
+    })?;
     let status = config.status.as_ref();
     let nothing = RolloutStatus::default();
     let rollout = status.and_then(|status| status.rollout.as_ref());
@@ -124,18 +125,17 @@ fn waits_for_a_look(rollout: &RolloutStatus) -> bool {
 /// Waits until the leader has seen the pause.
 async fn noticed(configs: &Api<ProxyConfig>) -> anyhow::Result<()> {
     let asked = Instant::now();
-    while asked.elapsed() < NOTICED {
+    while asked.elapsed() < PAUSE_TIMEOUT {
         let config = configs.get(Config::DEFAULT).await?;
         let status = config.status.and_then(|status| status.rollout);
         if !status.is_some_and(|status| waits_for_a_look(&status)) {
             return Ok(());
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     bail!(
-        "the rollout is paused, and no controller has noticed for {} s; check that one leads, then resume \
-         again",
-        NOTICED.as_secs()
+        "the rollout is paused, and no controller has noticed for {} s; {CHECK_LEADER}, then resume again",
+        PAUSE_TIMEOUT.as_secs()
     )
 }
 
@@ -161,9 +161,9 @@ fn done(change: &Value) -> String {
     match (&change["paused"], change["rollbackTo"].as_str()) {
         (Value::Bool(true), _) => "paused: no further node receives the change".into(),
         (Value::Bool(false), _) => "resumed".into(),
-        (_, Some("")) => "the settings in the spec apply again".into(),
+        (_, Some("")) => "nodes use the spec again, in waves".into(),
         (_, Some(revision)) => format!(
-            "restoring {revision}; the settings in the spec apply again after `kubectl proxyplan rollout redo`"
+            "nodes use {revision} instead of the spec, in waves, until `kubectl proxyplan rollout redo`"
         ),
         _ => String::new(),
     }
@@ -215,10 +215,7 @@ fn write_status(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()>
     let (current, target) = (&rollout.current_revision, &rollout.target_revision);
     match rollout.phase {
         _ if current.is_empty() => {
-            writeln!(
-                out,
-                "no rollout is recorded yet; check that a controller leads"
-            )?;
+            writeln!(out, "no rollout is recorded yet; {CHECK_LEADER}")?;
         }
         RolloutPhase::Complete => writeln!(out, "complete: all nodes have {current}")?,
         RolloutPhase::RolledBack => writeln!(out, "rolled back: all nodes have {current} again")?,
@@ -250,7 +247,7 @@ fn write_status(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()>
     }
     if !rollout.excused_nodes.is_empty() {
         let nodes = rollout.excused_nodes.join(", ");
-        writeln!(out, "  excused  {nodes} (away or failing before)")?;
+        writeln!(out, "  excused  {nodes} (disconnected or failing before)")?;
     }
     Ok(())
 }
@@ -311,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn undo_goes_back_to_what_was_in_force() {
+    fn undo_restores_the_previous_revision() {
         let moving = rollout(RolloutPhase::Progressing, "default-4", "default-7");
         assert_eq!(former(&moving, None).unwrap(), "default-4");
         let complete = rollout(RolloutPhase::Complete, "default-7", "default-7");
@@ -346,7 +343,7 @@ mod tests {
           nodes    21 of 60 have received it
           wave     zone zone-b
           waits    node-31 has not answered for 12 s
-          excused  node-9 (away or failing before)
+          excused  node-9 (disconnected or failing before)
         REVISION   SINCE                 STATE        AGENTS
         default-7  -                     pending      r/portolan-agent:2
         default-4  -                     in force

@@ -22,10 +22,10 @@ use super::output::{self, Output};
 use super::{NOT_YET, OK};
 use crate::convergence::{Convergence, Node, Question, Verdict, merge};
 
-/// Polling interval.
-const EVERY: Duration = Duration::from_millis(200);
+/// Interval between two queries.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of progress reports on a terminal.
-const REPORT_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(super) struct WaitArguments {
@@ -39,8 +39,8 @@ pub(super) struct WaitArguments {
     /// Timeout, seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     timeout: u64,
-    /// Seconds after which a node without a stream to any controller is not waited for. Needs answers from all
-    /// controllers.
+    /// Seconds after which a node is not waited for if its agent is connected to no controller. Has an effect only
+    /// while all controllers answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     unseen: u64,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub(super) struct WaitArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Output format.
-    #[arg(short, long, value_enum, default_value_t)]
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     output: Output,
 }
 
@@ -56,7 +56,7 @@ fn service(text: &str) -> Result<ServiceId, String> {
     text.split_once('/')
         .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty())
         .map(|(namespace, name)| ServiceId::new(namespace, name))
-        .ok_or_else(|| "expected NAMESPACE/NAME".into())
+        .ok_or_else(|| "write NAMESPACE/NAME".into())
 }
 
 pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
@@ -75,7 +75,7 @@ pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
     let mut reported_at = Instant::now();
     loop {
         let (answers, problems) = ask_all(&controllers, &question).await?;
-        // A controller that does not answer may hold streams, whose nodes then appear to be away.
+        // A controller that does not answer may hold streams, whose nodes then appear to be disconnected.
         let unseen = problems.is_empty().then_some(arguments.unseen);
         let mut verdict = merge(&answers, Some(&asked.nodes), unseen);
         verdict.held_up.extend(problems);
@@ -86,14 +86,14 @@ pub(super) async fn run(arguments: WaitArguments) -> anyhow::Result<u8> {
         }
         let over = Instant::now() >= deadline;
         if verdict.converged || over {
-            output::print(&verdict, arguments.output)?;
+            output::print(&verdict, arguments.gone, arguments.output)?;
             return Ok(if verdict.converged { OK } else { NOT_YET });
         }
-        if reported_at.elapsed() >= REPORT_EVERY && io::stderr().is_terminal() {
+        if reported_at.elapsed() >= REPORT_INTERVAL && io::stderr().is_terminal() {
             reported_at = Instant::now();
             report(&verdict);
         }
-        sleep(EVERY).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -1,31 +1,32 @@
-//! The rate limit of writes to the API server. Pure; the time since the start is an argument.
+//! The write budget: the rate limit of writes to the API server. `next` in `reconcilers` enforces it. Pure; the time
+//! since the start is an argument.
 //!
 //! Invariant: at most `rate × (s + 1)` writes are made in any interval of `s` seconds.
 
 use std::time::Duration;
 
-/// The shortest time between two writes of one plan, or of one bucket of slices.
-const SHORTEST: Duration = Duration::from_secs(30);
-/// The shortest time between two writes of a plan in which only counts of the cluster changed.
-pub(super) const FIGURES: Duration = Duration::from_secs(300);
-/// How often an unchanged status is written.
-pub(super) const HEARTBEAT: Duration = Duration::from_secs(300);
-/// The shortest time between two writes of one status, however often its conditions change.
-pub(super) const STATUS: Duration = Duration::from_secs(5);
-/// How often all objects are compared with the stored ones.
-pub(super) const COMPARE: Duration = Duration::from_secs(600);
+/// Minimum interval between two writes of one plan, or of one bucket of slices.
+const MIN_PLAN_INTERVAL: Duration = Duration::from_secs(30);
+/// Minimum interval between two writes of a plan in which only counts of the cluster changed.
+pub(super) const MIN_COUNTS_INTERVAL: Duration = Duration::from_secs(300);
+/// Interval between two writes of an unchanged status.
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(300);
+/// Minimum interval between two writes of one status, however often its conditions change.
+pub(super) const MIN_STATUS_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between two comparisons of all objects with the stored ones.
+pub(super) const COMPARE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The burst: how much unused time is saved while nothing is written.
-const SAVED: Duration = Duration::from_secs(1);
-/// The maximum backoff.
-const LONGEST: Duration = Duration::from_secs(300);
+/// Maximum unused time that is saved while nothing is written. It limits the burst.
+const MAX_SAVED_TIME: Duration = Duration::from_secs(1);
+/// Maximum backoff after failures of one target.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 /// A rate limiter that allows a burst of 1 s.
 #[derive(Debug, Clone)]
 pub struct Pace {
     /// The time that one write takes from the budget.
     each: Duration,
-    /// The time up to which the budget is used; at most [`SAVED`] ahead of the present.
+    /// The time up to which the budget is used; at most [`MAX_SAVED_TIME`] ahead of the present.
     taken: Duration,
 }
 
@@ -45,7 +46,7 @@ impl Pace {
 
     /// When the next write is allowed, as a duration since the start.
     pub fn ready(&self) -> Duration {
-        (self.taken + self.each).saturating_sub(SAVED)
+        (self.taken + self.each).saturating_sub(MAX_SAVED_TIME)
     }
 
     /// Takes one write from the budget; returns false if it is too early.
@@ -61,13 +62,13 @@ impl Pace {
 /// The shortest time between two writes of one plan, such that all plans together stay within the rate.
 pub fn plan_interval(nodes: usize, per_second: u32) -> Duration {
     let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
-    SHORTEST.max(Duration::from_secs(nodes / u64::from(per_second.max(1))))
+    MIN_PLAN_INTERVAL.max(Duration::from_secs(nodes / u64::from(per_second.max(1))))
 }
 
 /// The backoff after this many consecutive failures: 1 s, doubled for each further failure, at most 300 s.
 pub fn back_off(failures: u32) -> Duration {
     let doubled = 1u64.checked_shl(failures.saturating_sub(1).min(20));
-    LONGEST.min(Duration::from_secs(doubled.unwrap_or(u64::MAX)))
+    MAX_BACKOFF.min(Duration::from_secs(doubled.unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]

@@ -20,14 +20,14 @@ use super::write::{
 
 /// The field manager. It takes back changes that others make to our fields.
 const MANAGER: &str = "portolan-controller";
-/// The timeout of a call.
-const LONGEST: Duration = Duration::from_secs(30);
-/// The timeout of all pages of a list together.
-const LISTING: Duration = Duration::from_secs(300);
-/// The page size of a list. Objects are dropped page by page.
-const PAGE: u32 = 100;
-/// The maximum length of an error text in a log line, in characters.
-const SHOWN: usize = 400;
+/// Timeout of a call, except a list.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of all pages of a list together.
+const LIST_TIMEOUT: Duration = Duration::from_secs(300);
+/// Objects in one page of a list. Objects are dropped page by page.
+const PAGE_SIZE: u32 = 100;
+/// Maximum length of an error text in a log line, in characters.
+const MAX_ERROR_CHARS: usize = 400;
 
 /// The API clients of the three kinds.
 #[derive(Debug, Clone)]
@@ -49,8 +49,8 @@ impl Calls {
     /// Makes a call and returns its outcome.
     pub(super) async fn make(self, call: Box<Call>) -> (Box<Call>, Outcome) {
         let longest = match call.act {
-            Act::List => LISTING,
-            _ => LONGEST,
+            Act::List => LIST_TIMEOUT,
+            _ => CALL_TIMEOUT,
         };
         let made = tokio::time::timeout(longest, self.attempt(&call)).await;
         let outcome = match made {
@@ -158,7 +158,7 @@ async fn pages<K, T>(api: &Api<K>, keep: impl Fn(K) -> Option<T>) -> kube::Resul
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let mut params = ListParams::default().limit(PAGE);
+    let mut params = ListParams::default().limit(PAGE_SIZE);
     let mut kept = Vec::new();
     loop {
         let page = api.list(&params).await?;
@@ -207,7 +207,7 @@ fn labels(scope: &crds::SliceScope) -> std::collections::BTreeMap<String, String
     };
     let own = ("proxy.portolan.dev/scope".to_owned(), kind.to_owned());
     // Names of nodes may be longer than the values of labels.
-    let fits = !scope.name.is_empty() && scope.name.len() <= crds::limit::LABEL;
+    let fits = !scope.name.is_empty() && scope.name.len() <= crds::limit::LABEL_CHARS;
     let name = fits.then(|| (format!("proxy.portolan.dev/{kind}"), scope.name.clone()));
     std::iter::once(own).chain(name).collect()
 }
@@ -218,7 +218,7 @@ fn failure(call: &Call, error: &kube::Error) -> Failure {
             kube::Error::SerdeError(_) | kube::Error::BuildRequest(_) => FailureClass::Other,
             _ => FailureClass::Unreachable,
         };
-        let text = super::content::shortened(&chain(error), SHOWN);
+        let text = super::content::shortened(&chain(error), MAX_ERROR_CHARS);
         return Failure { class, text };
     };
     let Status { code, message, .. } = &**status;
@@ -233,7 +233,7 @@ fn failure(call: &Call, error: &kube::Error) -> Failure {
         500.. => FailureClass::Trouble,
         _ => FailureClass::Other,
     };
-    let text = super::content::shortened(&format!("{code}: {message}"), SHOWN);
+    let text = super::content::shortened(&format!("{code}: {message}"), MAX_ERROR_CHARS);
     Failure { class, text }
 }
 

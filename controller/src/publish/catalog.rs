@@ -84,12 +84,12 @@ fn shared_heads(planned: &PlannedService) -> (&[Arc<Head>], &BTreeMap<Arc<str>, 
     (&planned.heads, &planned.head_of_zone)
 }
 
-/// Calls `tell` with the keys whose values differ. Equal values of two plans of a Service are shared, so comparing
+/// Calls `differs` with the keys whose values differ. Equal values of two plans of a Service are shared, so comparing
 /// pointers is enough.
 fn differing<K: Ord, V>(
     old: Option<&BTreeMap<K, Arc<V>>>,
     new: Option<&BTreeMap<K, Arc<V>>>,
-    mut tell: impl FnMut(&K),
+    mut differs: impl FnMut(&K),
 ) {
     let missing_in = |other: Option<&BTreeMap<K, Arc<V>>>, key: &K, value: &Arc<V>| {
         let same = other.and_then(|other| other.get(key));
@@ -97,12 +97,12 @@ fn differing<K: Ord, V>(
     };
     for (key, value) in old.into_iter().flatten() {
         if missing_in(new, key, value) {
-            tell(key);
+            differs(key);
         }
     }
     for (key, value) in new.into_iter().flatten() {
         if missing_in(old, key, value) {
-            tell(key);
+            differs(key);
         }
     }
 }

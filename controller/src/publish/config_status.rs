@@ -5,14 +5,14 @@ use std::time::SystemTime;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use portolan_crds as crds;
 use portolan_crds::{condition, limit};
-use portolan_planner::Strays;
+use portolan_planner::OutsideRanges;
 
 use super::content::{sentence, shortened};
 use super::figures::count;
 use super::plan::warning;
 use super::previous::since;
 use super::status::{Judged, Verdict, condition};
-use crate::known::Known;
+use crate::cluster_state::ClusterState;
 use portolan_planner::model::ObjectId;
 
 /// The result of reading a spec.
@@ -26,11 +26,11 @@ pub struct ConfigJudged {
     pub in_waves: bool,
 }
 
-/// The status of the ProxyConfig `default`; `strays` are endpoints outside the ranges of their nodes, and `previous`
+/// The status of the ProxyConfig `default`; `outside_ranges` are endpoints outside the ranges of their nodes, and `previous`
 /// are its stored conditions.
 pub fn config_status(
-    known: &Known,
-    strays: &Strays,
+    known: &ClusterState,
+    outside_ranges: &OutsideRanges,
     judged: Option<&ConfigJudged>,
     now: SystemTime,
     previous: &[Condition],
@@ -47,7 +47,7 @@ pub fn config_status(
         observed_generation: judged.map(|judged| judged.generation),
         conditions: accepted
             .into_iter()
-            .chain([in_ranges(strays, now, previous)])
+            .chain([in_ranges(outside_ranges, now, previous)])
             .collect(),
         warnings,
         counts: Some(counts),
@@ -62,7 +62,7 @@ fn accepted(judged: &ConfigJudged, now: SystemTime, previous: &[Condition]) -> C
         None if judged.in_waves => (
             Verdict::True,
             "InWaves",
-            "the settings make sense; status.rollout says which of them nodes have".to_owned(),
+            "the settings are valid; status.rollout has the settings of nodes".to_owned(),
         ),
         None => (
             Verdict::True,
@@ -72,7 +72,7 @@ fn accepted(judged: &ConfigJudged, now: SystemTime, previous: &[Condition]) -> C
         Some(problem) => (
             Verdict::False,
             "Invalid",
-            format!("{problem}; the last settings that made sense stay in force"),
+            format!("{problem}; the last valid settings stay in force"),
         ),
     };
     let judgement = Judged { verdict, reason };
@@ -83,19 +83,19 @@ fn accepted(judged: &ConfigJudged, now: SystemTime, previous: &[Condition]) -> C
 }
 
 /// Whether endpoints are in the pod ranges of their nodes, by which nodes detect their own pods.
-fn in_ranges(strays: &Strays, now: SystemTime, previous: &[Condition]) -> Condition {
-    let checked = strays.checked();
-    let nodes = strays.nodes();
+fn in_ranges(outside_ranges: &OutsideRanges, now: SystemTime, previous: &[Condition]) -> Condition {
+    let checked = outside_ranges.checked();
+    let nodes = outside_ranges.nodes();
     let (verdict, reason, words) = match nodes.iter().next() {
         _ if checked == 0 => (
             Verdict::Unknown,
             "NothingToCompare",
-            "no endpoint names a node that tells its pods by ranges of addresses".to_owned(),
+            "no endpoint is on a node that recognizes its pods by address ranges".to_owned(),
         ),
         None => (
             Verdict::True,
             "InRanges",
-            "endpoints are in the ranges of pods of their nodes".to_owned(),
+            "all endpoints are in the pod ranges of their nodes".to_owned(),
         ),
         Some((name, first)) => {
             let outside: usize = nodes.values().map(|node| node.outside).sum();
@@ -103,9 +103,15 @@ fn in_ranges(strays: &Strays, now: SystemTime, previous: &[Condition]) -> Condit
                 0 => "one node".to_owned(),
                 others => format!("{} nodes", others + 1),
             };
+            let ranges: Vec<_> = first.ranges.iter().map(ToString::to_string).collect();
             let words = format!(
-                "{outside} of {checked} endpoints, on {nodes}, are outside the ranges of pods; node \
-                 {name}: {first}"
+                "{outside} of {checked} endpoints, on {nodes}, are outside the pod ranges of their nodes, for example {} \
+                 of EndpointSlice {} on node {name}, whose ranges are {}: nodes treat such pods as external clients and \
+                 masquerade them at cluster IPs; check spec.podCIDRs of the nodes, or spec.settings.localDetection of \
+                 the ProxyConfig if the network assigns addresses differently",
+                first.first,
+                first.slice,
+                ranges.join(" and ")
             );
             (Verdict::False, "OutsideRanges", words)
         }
@@ -116,7 +122,7 @@ fn in_ranges(strays: &Strays, now: SystemTime, previous: &[Condition]) -> Condit
 }
 
 /// Warnings about all objects except Nodes, whose warnings are in their ProxyPlans. Without duplicates, in order.
-fn warnings(known: &Known) -> Vec<crds::Warning> {
+fn warnings(known: &ClusterState) -> Vec<crds::Warning> {
     let elsewhere = |id: &ObjectId| matches!(id, ObjectId::Node(_) | ObjectId::ProxyConfig(_));
     let left_out = known.left_out.iter().filter(|(id, _)| !elsewhere(id));
     let left_out = left_out.map(|(id, problem)| crds::Warning {

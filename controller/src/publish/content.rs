@@ -48,7 +48,7 @@ pub(super) fn size(value: &impl Serialize) -> usize {
 
 /// The text, shortened to the limit of the API server.
 pub(super) fn sentence(text: &str) -> String {
-    shortened(text, limit::SENTENCE)
+    shortened(text, limit::MESSAGE_CHARS)
 }
 
 /// The text, shortened to at most `most` characters.
@@ -77,14 +77,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_at_characters_and_say_so() {
+    fn texts_are_cut_at_characters_and_marked() {
         assert_eq!(shortened("grün", 4), "grün");
         assert_eq!(shortened("grüner", 4), "grü…");
-        assert_eq!(sentence(&"ü".repeat(2000)).chars().count(), limit::SENTENCE);
+        assert_eq!(
+            sentence(&"ü".repeat(2000)).chars().count(),
+            limit::MESSAGE_CHARS
+        );
     }
 
     #[test]
-    fn a_list_that_is_too_long_says_how_much_is_missing() {
+    fn a_shortened_list_counts_what_is_missing() {
         let texts = |count: usize| (0..count).map(|n| n.to_string());
         assert_eq!(bounded(texts(3), 3), ["0", "1", "2"]);
         assert_eq!(bounded(texts(5), 3), ["0", "1", "(3 more)"]);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use portolan_crds as crds;
 use portolan_crds::limit;
 use portolan_plan::{NodeEntry, ScopeKind, ServiceId};
-use portolan_planner::{HintOutcome, PlannedService, Planner, Strays};
+use portolan_planner::{HintOutcome, OutsideRanges, PlannedService, Planner};
 
 use super::content::{sentence, shortened};
 
@@ -26,7 +26,7 @@ pub struct Figures {
     /// Services with a health check port.
     health: BTreeSet<ServiceId>,
     /// Endpoints outside the ranges of their nodes.
-    strays: Strays,
+    outside_ranges: OutsideRanges,
 }
 
 /// Counts that depend on the zone of a node, without nodes' own lists.
@@ -78,7 +78,7 @@ impl Figures {
         for planned in planner.services().values() {
             figures.add(planned);
         }
-        figures.set_strays(planner.strays());
+        figures.set_outside_ranges(planner.outside_ranges());
         figures
     }
 
@@ -110,13 +110,13 @@ impl Figures {
     }
 
     /// Sets the endpoints outside the ranges of their nodes.
-    pub(super) fn set_strays(&mut self, strays: Strays) {
-        self.strays = strays;
+    pub(super) fn set_outside_ranges(&mut self, outside_ranges: OutsideRanges) {
+        self.outside_ranges = outside_ranges;
     }
 
     /// Endpoints outside the ranges of their nodes.
-    pub(super) fn strays(&self) -> &Strays {
-        &self.strays
+    pub(super) fn outside_ranges(&self) -> &OutsideRanges {
+        &self.outside_ranges
     }
 
     /// Services with a health check port.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::budget::back_off;
 use super::write::{FailureClass, Kind, Target};
 
-/// The maximum pause of all calls: checking whether the server is back costs little.
-const LONGEST_AWAY: Duration = Duration::from_secs(30);
+/// Maximum backoff of all calls while the API server is unreachable. Checking whether it is back costs little.
+const MAX_UNREACHABLE_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The maximum pause of one kind: its CRD may just have been installed.
-const LONGEST_MISSING: Duration = Duration::from_secs(60);
+/// Maximum backoff of one kind that does not exist or is forbidden. Its CRD may just have been installed.
+const MAX_MISSING_KIND_BACKOFF: Duration = Duration::from_secs(60);
 
 /// All current pauses.
 #[derive(Debug, Default)]
@@ -20,11 +20,11 @@ pub(super) struct Pauses {
     kinds: BTreeMap<Kind, Pause>,
     things: BTreeMap<Target, u32>,
     /// Failures that were logged and still last, with the target if they are about one target only.
-    said: BTreeSet<(Kind, FailureClass, Option<Target>)>,
+    logged: BTreeSet<(Kind, FailureClass, Option<Target>)>,
 }
 
-/// How many targets of one kind are logged with the same failure. Further ones only wait.
-const MOST_SAID: usize = 5;
+/// Maximum number of targets of one kind that are logged with the same failure. Further ones only wait.
+const MAX_LOGGED_TARGETS: usize = 5;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
@@ -55,12 +55,12 @@ impl Pauses {
         self.all = Pause::default();
         self.kinds.remove(&kind);
         self.things.remove(target);
-        let before = self.said.len();
-        self.said.retain(|(said, class, thing)| match thing {
+        let before = self.logged.len();
+        self.logged.retain(|(of_kind, class, thing)| match thing {
             Some(thing) => thing != target,
-            None => *class != FailureClass::Unreachable && *said != kind,
+            None => *class != FailureClass::Unreachable && *of_kind != kind,
         });
-        self.said.len() < before
+        self.logged.len() < before
     }
 
     /// Records a failure. Returns when to retry the target, and whether the failure is to be logged.
@@ -72,20 +72,20 @@ impl Pauses {
         now: Duration,
     ) -> (Duration, bool) {
         let again = match class {
-            FailureClass::Unreachable => self.all.fail(now, LONGEST_AWAY),
+            FailureClass::Unreachable => self.all.fail(now, MAX_UNREACHABLE_BACKOFF),
             FailureClass::NoSuchKind | FailureClass::Forbidden => {
                 let pause = self.kinds.entry(kind).or_default();
-                pause.fail(now, LONGEST_MISSING)
+                pause.fail(now, MAX_MISSING_KIND_BACKOFF)
             }
             FailureClass::Trouble => {
                 let alone = self.fail_alone(target, now);
-                alone.max(self.all.fail(now, LONGEST_AWAY))
+                alone.max(self.all.fail(now, MAX_UNREACHABLE_BACKOFF))
             }
             FailureClass::NoSuchObject | FailureClass::Refused | FailureClass::Other => {
                 self.fail_alone(target, now)
             }
         };
-        (again, self.say(kind, target, class))
+        (again, self.is_new(kind, target, class))
     }
 
     fn fail_alone(&mut self, target: &Target, now: Duration) -> Duration {
@@ -95,7 +95,7 @@ impl Pauses {
     }
 
     /// Whether a failure is to be logged.
-    fn say(&mut self, kind: Kind, target: &Target, class: FailureClass) -> bool {
+    fn is_new(&mut self, kind: Kind, target: &Target, class: FailureClass) -> bool {
         let alone = match class {
             FailureClass::Unreachable | FailureClass::NoSuchKind | FailureClass::Forbidden => None,
             FailureClass::Trouble
@@ -104,15 +104,15 @@ impl Pauses {
             | FailureClass::Other => Some(target.clone()),
         };
         let alike =
-            |said: &&(Kind, FailureClass, Option<Target>)| (said.0, said.1) == (kind, class);
-        let few = self.said.iter().filter(alike).count() < MOST_SAID;
-        few && self.said.insert((kind, class, alone))
+            |logged: &&(Kind, FailureClass, Option<Target>)| (logged.0, logged.1) == (kind, class);
+        let few = self.logged.iter().filter(alike).count() < MAX_LOGGED_TARGETS;
+        few && self.logged.insert((kind, class, alone))
     }
 
     /// Discards a target that is no longer reconciled.
     pub(super) fn forget(&mut self, target: &Target) {
         self.things.remove(target);
-        self.said
+        self.logged
             .retain(|(_, _, thing)| thing.as_ref() != Some(target));
     }
 }
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(
             pauses.until(Kind::Slice),
             at(1),
-            "another kind says nothing"
+            "another kind ends nothing"
         );
     }
 
@@ -168,19 +168,19 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_said_once_for_a_thing_and_for_few_things() {
+    fn a_failure_is_logged_once_per_object_and_for_few_objects() {
         let mut pauses = Pauses::default();
         let node = |n: u32| Target::Plan(n.to_string().into());
-        let mut said = 0;
+        let mut logged = 0;
         for round in 0..3 {
             for n in 0..100 {
                 let (_, news) =
                     pauses.failed(Kind::Plan, &node(n), FailureClass::Refused, at(round));
-                said += u32::from(news);
+                logged += u32::from(news);
             }
             pauses.succeeded(Kind::Plan, &node(1000));
         }
-        assert_eq!(said, 5);
+        assert_eq!(logged, 5);
         assert!(pauses.succeeded(Kind::Plan, &node(0)));
     }
 }

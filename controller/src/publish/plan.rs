@@ -13,15 +13,16 @@ use portolan_planner::{PlannedService, Planner};
 use super::content::{ContentHash, sentence, shortened, size};
 use super::figures::{Figures, count};
 use super::ports::planned_service;
+use crate::cluster_state::ClusterState;
 use crate::from_kube;
-use crate::known::Known;
 use portolan_planner::model::ObjectId;
 
-/// The maximum size in bytes of Services, and of health check ports, in one object.
-pub(super) const SERVICES_BYTES: usize = 80 * 1024;
-const HEALTH_BYTES: usize = 10 * 1024;
-/// The maximum number of own slices of a node.
-const MOST_SLICES: usize = 4;
+/// Maximum size of all Services in one object, in bytes.
+pub(super) const MAX_SERVICES_BYTES: usize = 80 * 1024;
+/// Maximum size of all health check ports in one object, in bytes.
+const MAX_HEALTH_BYTES: usize = 10 * 1024;
+/// Maximum number of ProxyPlanSlices of one node. The rest is only counted.
+const MAX_NODE_SLICES: usize = 4;
 
 /// The generation of the ProxyConfig that settings came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct NodeObjects {
 
 /// The objects of a node; `None` if the node does not exist. Without `slices`, what does not fit is only counted.
 pub fn proxy_plan_spec(
-    known: &Known,
+    known: &ClusterState,
     figures: &Figures,
     revision: &SettingsRevision,
     slices: bool,
@@ -66,9 +67,9 @@ pub fn proxy_plan_spec(
     counts.warnings = count(warnings.len());
 
     let services = particular().map(|planned| planned_service(planned, entry));
-    let (services, more_services) = fitting(services, SERVICES_BYTES, limit::SERVICES);
+    let (services, more_services) = fitting(services, MAX_SERVICES_BYTES, limit::SERVICES);
     let health = health_checks(planner, figures, entry);
-    let (health_checks, more_health) = fitting(health, HEALTH_BYTES, limit::HEALTH_CHECKS);
+    let (health_checks, more_health) = fitting(health, MAX_HEALTH_BYTES, limit::HEALTH_CHECKS);
 
     let (left_services, left_health) = (more_services.len(), more_health.len());
     let overflow = if slices {
@@ -149,9 +150,9 @@ fn node_slices(
     mut health: Vec<crds::HealthCheck>,
 ) -> Vec<crds::ProxyPlanSliceSpec> {
     let mut slices = Vec::new();
-    while slices.len() < MOST_SLICES && !(services.is_empty() && health.is_empty()) {
-        let (these, rest) = fitting(services.into_iter(), SERVICES_BYTES, limit::SERVICES);
-        let (checks, more) = fitting(health.into_iter(), HEALTH_BYTES, limit::HEALTH_CHECKS);
+    while slices.len() < MAX_NODE_SLICES && !(services.is_empty() && health.is_empty()) {
+        let (these, rest) = fitting(services.into_iter(), MAX_SERVICES_BYTES, limit::SERVICES);
+        let (checks, more) = fitting(health.into_iter(), MAX_HEALTH_BYTES, limit::HEALTH_CHECKS);
         slices.push(crds::ProxyPlanSliceSpec {
             scope: crds::SliceScope {
                 kind: crds::SliceScopeKind::Node,
@@ -174,11 +175,11 @@ fn overflow_note(
     slices: usize,
 ) -> crds::Overflow {
     let name = &node.name;
-    let all = format!("`portolan-controller plan --node {name}` prints the whole plan");
+    let all = format!("`kubectl proxyplan show {name}` prints the whole plan and its hash");
     let last = slices.saturating_sub(1);
     let note = match slices {
         0 => all,
-        1..MOST_SLICES => {
+        1..MAX_NODE_SLICES => {
             format!("the rest is in the ProxyPlanSlices node-{name}-0 to node-{name}-{last}")
         }
         _ => format!(
@@ -214,19 +215,17 @@ fn health_checks(
 }
 
 /// Warnings about the Node, without duplicates and in order. If the Node cannot be read, that comes first.
-fn warnings(known: &Known, figures: &Figures, node: &Arc<str>) -> Vec<crds::Warning> {
+fn warnings(known: &ClusterState, figures: &Figures, node: &Arc<str>) -> Vec<crds::Warning> {
     let id = ObjectId::Node(node.clone());
     let left_out = known.left_out.get(&id).map(|problem| crds::Warning {
         object: shortened(&id.to_string(), 600),
         reason: "LeftOut".into(),
-        message: sentence(&format!(
-            "{problem}; the last form that could be read stays in force"
-        )),
+        message: sentence(&format!("{problem}; its last readable form stays in force")),
     });
     let mut others: Vec<_> = known
         .planner
         .node_warnings(node)
-        .chain(figures.strays().warning(node))
+        .chain(figures.outside_ranges().warning(node))
         .map(|warning| self::warning(&warning))
         .collect();
     others.sort();
@@ -238,7 +237,7 @@ fn warnings(known: &Known, figures: &Figures, node: &Arc<str>) -> Vec<crds::Warn
 pub(super) fn warning(warning: &portolan_planner::Warning) -> crds::Warning {
     crds::Warning {
         object: shortened(&warning.object, 600),
-        reason: shortened(warning.reason.code(), limit::LABEL),
+        reason: shortened(warning.reason.code(), limit::LABEL_CHARS),
         message: sentence(&warning.reason.to_string()),
     }
 }

@@ -5,15 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use portolan_crds as crds;
 use portolan_crds::limit;
 use portolan_plan::{
-    Backend, Family, Frontend, Head, HeadPort, ListChoice, ListKey, ListUse, NodeEntry, Outsiders,
-    Policy, Protocol, ScopeKind, ServiceId,
+    Backend, ExternalClients, Family, Frontend, Head, HeadPort, ListChoice, ListKey, ListUse,
+    NodeEntry, Policy, Protocol, ScopeKind, ServiceId,
 };
 use portolan_planner::PlannedService;
 
 use super::content::{bounded, size};
 
-/// The maximum size in bytes of the ports of one Service in an object.
-const PORTS_BYTES: usize = 32 * 1024;
+/// Maximum size of the ports of one Service in an object, in bytes. Further ports are only counted.
+const MAX_PORTS_BYTES: usize = 32 * 1024;
 
 /// The reader: one node, which has own lists, or any node.
 #[derive(Debug, Clone, Copy)]
@@ -71,7 +71,7 @@ fn ports(head: &Head, reader: Reader<'_>) -> (Vec<crds::PlannedPort>, u32) {
     for port in head.ports.iter().take(limit::PORTS) {
         let port = self::port(port, reader);
         bytes += size(&port);
-        if bytes > PORTS_BYTES {
+        if bytes > MAX_PORTS_BYTES {
             break;
         }
         ports.push(port);
@@ -113,11 +113,14 @@ fn list_use(port: &HeadPort, list: &ListUse, reader: Reader<'_>) -> crds::ListUs
     let first = family_use(list.choice(families.next().unwrap_or(Family::Ipv4)), reader);
     let second = families.next();
     let second = second.map(|family| family_use(list.choice(family), reader));
-    let crds::FamilyUse { scope, outsiders } = first.clone();
+    let crds::FamilyUse {
+        scope,
+        external_clients,
+    } = first.clone();
     crds::ListUse {
         scope,
         endpoints: own_endpoints(port, list, reader),
-        outsiders,
+        external_clients,
         ipv6: second.filter(|second| *second != first),
     }
 }
@@ -129,11 +132,14 @@ fn family_use(choice: ListChoice, reader: Reader<'_>) -> crds::FamilyUse {
         (Reader::Anybody, ScopeKind::Zone) => "zone".into(),
         (Reader::Anybody, ScopeKind::Node | ScopeKind::Local) => "node".into(),
     };
-    let outsiders = match choice.outsiders {
-        Outsiders::Allow => crds::Outsiders::Allow,
-        Outsiders::Drop => crds::Outsiders::Drop,
+    let external_clients = match choice.external_clients {
+        ExternalClients::Allow => crds::ExternalClients::Allow,
+        ExternalClients::Drop => crds::ExternalClients::Drop,
     };
-    crds::FamilyUse { scope, outsiders }
+    crds::FamilyUse {
+        scope,
+        external_clients,
+    }
 }
 
 /// The endpoints of the node's own lists, of both families; `None` if it has none.

@@ -12,27 +12,27 @@ use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
 use super::calls::Calls;
-use super::notes::{Inbox, Notes};
 use super::reconcilers::{Now, Reconcilers, Step};
-use crate::board::Board;
+use super::updates::{Inbox, UpdateSender};
+use crate::agent_registry::AgentRegistry;
+use crate::cluster_state::Shared;
 use crate::events::Events;
-use crate::known::Shared;
 
-/// The maximum number of concurrent calls.
-const TOGETHER: usize = 16;
-/// How long updates are collected before they are processed: in a large cluster, agents send thousands of reports per
-/// second.
-const GATHER: Duration = Duration::from_millis(250);
-/// Targets processed in a row before other tasks get their turn.
-const IN_A_ROW: usize = 32;
-/// The longest wait if nothing is due.
-const IDLE: Duration = Duration::from_secs(3600);
+/// Maximum number of concurrent calls to the API server.
+const MAX_CONCURRENT_CALLS: usize = 16;
+/// Time for which updates are collected before they are processed. In a large cluster, agents send thousands of
+/// reports per second.
+const GATHER_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum number of targets processed before other tasks get their turn.
+const MAX_CONSECUTIVE_TARGETS: usize = 32;
+/// Maximum wait if nothing is due.
+const MAX_IDLE_WAIT: Duration = Duration::from_secs(3600);
 
 /// Writes ProxyPlans, ProxyPlanSlices and the status of the ProxyConfig.
 pub struct Publisher {
     reconcilers: Reconcilers,
     calls: Calls,
-    board: Arc<Board>,
+    registry: Arc<AgentRegistry>,
     inbox: Arc<Inbox>,
     start: Instant,
     wall: fn() -> SystemTime,
@@ -47,30 +47,34 @@ impl std::fmt::Debug for Publisher {
 }
 
 impl Publisher {
-    /// Creates the publisher of the plans in `shared` and of the agent reports in `board`. The engine sends changes
-    /// through the returned [`Notes`].
-    pub fn new(client: Client, shared: Shared, board: Arc<Board>) -> (Self, Notes) {
-        Self::with_clock(client, shared, board, SystemTime::now)
+    /// Creates the publisher of the plans in `shared` and of the agent reports in `registry`. The engine sends changes
+    /// through the returned [`UpdateSender`].
+    pub fn new(
+        client: Client,
+        shared: Shared,
+        registry: Arc<AgentRegistry>,
+    ) -> (Self, UpdateSender) {
+        Self::with_clock(client, shared, registry, SystemTime::now)
     }
 
     /// Like [`Self::new`], with another wall clock.
     pub fn with_clock(
         client: Client,
         shared: Shared,
-        board: Arc<Board>,
+        registry: Arc<AgentRegistry>,
         wall: fn() -> SystemTime,
-    ) -> (Self, Notes) {
+    ) -> (Self, UpdateSender) {
         let inbox = Arc::new(Inbox::default());
         let publisher = Self {
-            reconcilers: Reconcilers::new(shared, board.clone()),
+            reconcilers: Reconcilers::new(shared, registry.clone()),
             calls: Calls::new(client),
-            board,
+            registry,
             inbox: inbox.clone(),
             start: Instant::now(),
             wall,
             leading: None,
         };
-        (publisher, Notes::new(inbox, wall))
+        (publisher, UpdateSender::new(inbox, wall))
     }
 
     /// Writes plans, slices and the ProxyConfig only while `leading` is true. Statuses are always written.
@@ -84,7 +88,7 @@ impl Publisher {
 
     /// Records changes as events.
     #[must_use]
-    pub fn telling(mut self, events: Events) -> Self {
+    pub fn with_events(mut self, events: Events) -> Self {
         self.reconcilers.record_events(events);
         self
     }
@@ -94,7 +98,7 @@ impl Publisher {
     pub async fn run(self, end: impl Future<Output = ()>) {
         tokio::select! {
             () = self.publish() => {}
-            () = end => info!("nothing more is published"),
+            () = end => info!("publishing ended"),
         }
     }
 
@@ -102,11 +106,11 @@ impl Publisher {
         let mut under_way = FuturesUnordered::new();
         let mut gathered = self.start;
         loop {
-            let mut wake = IDLE;
-            for _ in 0..IN_A_ROW {
+            let mut wake = MAX_IDLE_WAIT;
+            for _ in 0..MAX_CONSECUTIVE_TARGETS {
                 wake = Duration::ZERO;
-                if under_way.len() == TOGETHER {
-                    wake = IDLE;
+                if under_way.len() == MAX_CONCURRENT_CALLS {
+                    wake = MAX_IDLE_WAIT;
                     break;
                 }
                 let now = self.now();
@@ -114,7 +118,7 @@ impl Publisher {
                     Step::Call(call) => under_way.push(self.calls.clone().make(call)),
                     Step::Again => {}
                     Step::Wait(until) => {
-                        let until = until.unwrap_or(now.elapsed + IDLE);
+                        let until = until.unwrap_or(now.elapsed + MAX_IDLE_WAIT);
                         wake = until
                             .saturating_sub(now.elapsed)
                             .max(Duration::from_millis(1));
@@ -128,13 +132,13 @@ impl Publisher {
                     let now = self.now();
                     self.reconcilers.done(&call, outcome, now);
                 }
-                told = after(gathered, self.inbox.news()) => {
-                    gathered = Instant::now() + GATHER;
+                updates = after(gathered, self.inbox.next()) => {
+                    gathered = Instant::now() + GATHER_INTERVAL;
                     let now = self.now();
-                    self.reconcilers.planned(told, now);
+                    self.reconcilers.planned(updates, now);
                 }
-                nodes = after(gathered, self.board.changes()) => {
-                    gathered = Instant::now() + GATHER;
+                nodes = after(gathered, self.registry.changes()) => {
+                    gathered = Instant::now() + GATHER_INTERVAL;
                     let now = self.now();
                     self.reconcilers.reported(nodes, now);
                 }

@@ -20,6 +20,7 @@ pub enum Class {
 }
 
 impl Class {
+    /// Number of classes.
     const COUNT: usize = 4;
 
     fn place(self) -> usize {
@@ -32,10 +33,10 @@ impl Class {
     }
 }
 
-/// How long after its due time an item counts as overdue.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time after its due time from which an item counts as overdue.
+const OVERDUE_AFTER: Duration = Duration::from_secs(60);
 /// One in this many turns goes to overdue items.
-const SHARE: u32 = 4;
+const TURNS_PER_OVERDUE_ITEM: u32 = 4;
 
 /// Due items, each at most once.
 #[derive(Debug)]
@@ -75,10 +76,10 @@ impl<T: Ord + Clone> Queue<T> {
         let firsts = self.due.iter().map(BTreeSet::first).enumerate();
         let firsts = firsts.filter_map(|(place, first)| Some((place, first?.0)));
         let due: Vec<_> = firsts.filter(|(_, due)| *due <= now).collect();
-        let overdue = due.iter().filter(|(_, due)| *due + PATIENCE <= now);
+        let overdue = due.iter().filter(|(_, due)| *due + OVERDUE_AFTER <= now);
         let overdue = overdue.min_by_key(|(_, due)| *due);
         let (place, _) = match overdue {
-            Some(overdue) if self.turn.is_multiple_of(SHARE) => overdue,
+            Some(overdue) if self.turn.is_multiple_of(TURNS_PER_OVERDUE_ITEM) => overdue,
             _ => due.first()?,
         };
         let (_, thing) = self.due[*place].pop_first()?;
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_goes_by_class_then_by_time() {
+    fn due_targets_are_ordered_by_class_then_by_time() {
         let mut queue = Queue::default();
         queue.push("figures", Class::Background, at(1));
         queue.push("plan", Class::Plan, at(3));
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_overdue_has_a_quarter_of_the_turns() {
+    fn long_overdue_targets_get_a_quarter_of_the_turns() {
         let mut queue = Queue::default();
         for number in 0..100 {
             queue.push(number, Class::Urgent, at(100));
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_is_in_it_once_and_only_moves_forward() {
+    fn a_target_is_queued_once_and_only_moves_forward() {
         let mut queue = Queue::default();
         queue.push("a", Class::Background, at(300));
         queue.push("a", Class::Urgent, at(10));

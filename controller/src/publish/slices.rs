@@ -15,12 +15,12 @@ use portolan_planner::PlannedService;
 use super::content::size;
 use super::figures::count;
 use super::ports::{endpoint, slice_head};
-use crate::known::Known;
+use crate::cluster_state::ClusterState;
 
-/// The maximum size in bytes of heads and lists in one part.
-const PART_BYTES: usize = 90 * 1024;
+/// Maximum size of heads and lists in one part, in bytes.
+const MAX_PART_BYTES: usize = 90 * 1024;
 /// Endpoints of a list that stay together: about a quarter of a part.
-const TOGETHER: usize = 1000;
+const ENDPOINTS_PER_CHUNK: usize = 1000;
 
 /// The bucket of a Service.
 pub fn bucket(service: &ServiceId) -> u8 {
@@ -28,7 +28,7 @@ pub fn bucket(service: &ServiceId) -> u8 {
 }
 
 /// All slices that nodes share, by name.
-pub fn shared_slices(known: &Known) -> BTreeMap<String, crds::ProxyPlanSliceSpec> {
+pub fn shared_slices(known: &ClusterState) -> BTreeMap<String, crds::ProxyPlanSliceSpec> {
     let mut buckets: BTreeMap<u8, Vec<&PlannedService>> = BTreeMap::new();
     for (id, planned) in known.planner.services() {
         buckets.entry(bucket(id)).or_default().push(planned);
@@ -72,7 +72,7 @@ pub fn bucket_slices<'a>(
             if endpoints.is_empty() {
                 parts.add_list(slice_list(key, Vec::new()));
             }
-            for endpoints in endpoints.chunks(TOGETHER) {
+            for endpoints in endpoints.chunks(ENDPOINTS_PER_CHUNK) {
                 parts.add_list(slice_list(key, endpoints.to_vec()));
             }
         }
@@ -127,7 +127,7 @@ impl Parts {
     }
 
     fn make_room(&mut self, bytes: usize) {
-        let full = self.bytes + bytes > PART_BYTES
+        let full = self.bytes + bytes > MAX_PART_BYTES
             || self.last.heads.len() == limit::SERVICES
             || self.last.lists.len() == limit::LISTS;
         if full && self.bytes > 0 {
@@ -169,15 +169,15 @@ pub fn name(scope: &crds::SliceScope, bucket: Option<u8>, part: u32) -> String {
     }
 }
 
-/// The longest object name that leaves room for the rest of the slice name, in bytes.
-const LONGEST: usize = 220;
+/// Maximum length of an object name that leaves room for the rest of the slice name, in bytes.
+const MAX_NAME_BYTES: usize = 220;
 
 /// An object name is used unchanged. Any other text is replaced by its hash, with a prefix that object names cannot
 /// have.
 fn as_name(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_name = text.len() <= LONGEST
+    let is_name = text.len() <= MAX_NAME_BYTES
         && text.chars().all(allowed)
         && text.starts_with(edge)
         && text.ends_with(edge)

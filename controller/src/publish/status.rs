@@ -11,7 +11,7 @@ use portolan_crds::condition;
 
 use super::content::{sentence, shortened};
 use super::previous::{Previous, Since};
-use crate::board::{Acked, Delivery, Drift, REMEMBERED};
+use crate::agent_registry::{Acked, Delivery, Drift, MAX_LISTED_ITEMS};
 use crate::from_kube;
 
 /// The status of a condition.
@@ -113,7 +113,7 @@ pub struct Judgement {
     pub applied: Judged,
     /// The agent is connected and no operation fails.
     pub healthy: Judged,
-    /// Another program changed kernel objects of this proxy.
+    /// Another program changed kernel entries of this proxy.
     pub drifted: Judged,
     /// The kernel has the settings that the node needs.
     pub settings: Judged,
@@ -128,17 +128,18 @@ pub fn judge(delivery: Option<&Delivery>) -> Judgement {
         State::Applied => (verdict, "Healthy"),
         _ => (verdict, reason),
     };
-    let told = delivery.filter(|delivery| delivery.connected);
-    let (drifted, why) = match told.map(|delivery| delivery.drifted.as_deref()) {
+    let connected = delivery.filter(|delivery| delivery.connected);
+    let (drifted, why) = match connected.map(|delivery| delivery.drifted.as_deref()) {
         None => (Verdict::Unknown, reason),
-        Some(None) => (Verdict::Unknown, "NotTold"),
-        Some(Some(drift)) => match (sum(drift, |d| d.standing), sum(drift, |d| d.found)) {
-            (0, 0) => (Verdict::False, "InPlace"),
-            (0, _) => (Verdict::False, "PutRight"),
+        Some(None) => (Verdict::Unknown, "NotReported"),
+        Some(Some(drift)) => match (sum(drift, |d| d.unrepaired), sum(drift, |d| d.found)) {
+            (0, 0) => (Verdict::False, "NoDrift"),
+            (0, _) => (Verdict::False, "Repaired"),
             _ => (Verdict::True, "ChangedByOthers"),
         },
     };
-    let (settings, written) = match told.map(|delivery| delivery.unwritten_settings.is_empty()) {
+    let (settings, written) = match connected.map(|delivery| delivery.unwritten_settings.is_empty())
+    {
         None => (Verdict::Unknown, reason),
         Some(true) => (Verdict::True, "Written"),
         Some(false) => (Verdict::False, "NotWritable"),
@@ -164,15 +165,15 @@ pub(super) fn in_force_since(delivery: Option<&Delivery>) -> Option<SystemTime> 
     whole.then(|| answered.checked_sub(acked.lag)).flatten()
 }
 
-/// The conditions; `told` has their order.
-fn conditions(told: [(Judged, &str); 4], previous: &Previous, now: SystemTime) -> Vec<Condition> {
+/// The conditions, in the order of `judged`.
+fn conditions(judged: [(Judged, &str); 4], previous: &Previous, now: SystemTime) -> Vec<Condition> {
     let kinds = [
         (condition::APPLIED, previous.applied),
         (condition::DRIFTED, previous.drifted),
         (condition::HEALTHY, previous.healthy),
         (condition::KERNEL_SETTINGS, previous.settings),
     ];
-    let all = kinds.into_iter().zip(told);
+    let all = kinds.into_iter().zip(judged);
     all.map(|((kind, previous), (judged, words))| condition(kind, judged, words, previous, now))
         .collect()
 }
@@ -192,18 +193,18 @@ pub fn status(
     let closed_words = closed.first().filter(|_| state == State::Applied);
     let closed_words = closed_words.map(|first| {
         format!(
-            "{} ports of the node are not open, the first: {first}; the agent tries again",
+            "the agent cannot open {} ports, the first failure: {first}; the agent retries",
             closed.len()
         )
     });
     let health_words = closed_words.as_deref().unwrap_or(&words);
-    let told = [
+    let judged = [
         (judgement.applied, &*words),
         (judgement.drifted, &drift_words(delivery)),
         (judgement.healthy, health_words),
         (judgement.settings, &settings_words(delivery)),
     ];
-    let conditions = conditions(told, previous, now);
+    let conditions = conditions(judged, previous, now);
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let sentences = |texts: &[String]| texts.iter().map(|text| sentence(text)).collect();
     crds::ProxyPlanStatus {
@@ -214,7 +215,7 @@ pub fn status(
         operations: acked.map(|acked| number(acked.operations)),
         drift: delivery
             .and_then(|delivery| delivery.drifted.as_deref())
-            .map(|drift| number(sum(drift, |d| d.standing))),
+            .map(|drift| number(sum(drift, |d| d.unrepaired))),
         failures: failures(acked, closed),
         failed_operations: acked
             .map(|acked| number(acked.failed_operations))
@@ -235,7 +236,7 @@ pub(super) fn agent_version(delivery: &Delivery) -> String {
 /// The name of the agent's pod, shortened to what the status allows.
 pub(super) fn agent_pod(delivery: &Delivery) -> Option<String> {
     let pod = delivery.agent_pod.as_deref()?;
-    Some(shortened(pod, portolan_crds::limit::NAME))
+    Some(shortened(pod, portolan_crds::limit::NAME_CHARS))
 }
 
 /// A condition. It keeps its transition time while its status is unchanged.
@@ -262,7 +263,7 @@ pub(crate) fn condition(
 /// The failures, those in the kernel first.
 fn failures(acked: Option<&Acked>, closed: &[String]) -> Vec<String> {
     let kernel = acked.map_or(&[][..], |acked| &acked.failures);
-    let all = kernel.iter().chain(closed).take(REMEMBERED);
+    let all = kernel.iter().chain(closed).take(MAX_LISTED_ITEMS);
     all.map(|text| sentence(text)).collect()
 }
 
@@ -271,77 +272,87 @@ fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> St
     let first = |texts: &[String]| texts.first().cloned().unwrap_or_default();
     match state {
         State::NeverSeen => {
-            "no agent of this node has connected to this controller; is the agent's pod \
-                             on the node running, and does its log name a reason?"
+            "no agent of this node has connected since the controller that writes this status started; check that \
+             the agent's pod on the node is running, and its log"
                 .into()
         }
         State::Gone => {
             let since = delivery.map_or(SystemTime::UNIX_EPOCH, |delivery| delivery.since);
             format!(
-                "the agent's stream ended at {}; the node keeps what it has; is the agent's pod on the \
-                 node running?",
+                "the agent has been disconnected since {}; the node keeps its last plan; check that the agent's pod \
+                 on the node is running, and its log",
                 moment(since).0
             )
         }
-        State::NotAnswered => "the agent is connected and has not answered its first batch".into(),
+        State::NotAnswered => {
+            "the agent is connected and has not answered its first plan update yet; if that lasts, its log on the node \
+             names the cause"
+                .into()
+        }
         State::Overdue => {
             let sent = delivery.and_then(|delivery| delivery.overdue);
             format!(
-                "the agent has not answered what it was sent at {}; what was programmed before stays; \
-                 does its log say that the thread that programs the kernel has not come back?",
+                "the agent has not answered the plan update of {}; the node keeps its last plan; check its log for a \
+                 stuck thread that programs the kernel",
                 moment(sent.unwrap_or(SystemTime::UNIX_EPOCH)).0
             )
         }
         State::Failing => format!(
-            "{} kernel operations failed, the first: {}; the agent tries them again",
+            "{} kernel operations failed, the first: {}; the agent retries them",
             acked.failed_operations,
             first(&acked.failures)
         ),
         State::Unreadable => format!(
-            "the agent cannot read {}; its last readable form stays in force; is the agent older than \
-             the controller?",
+            "the agent cannot read {}; its last readable form stays in force; check whether the agent is \
+             older than the controller",
             first(&acked.undecodable)
         ),
         State::Differs => {
-            "the kernel has another plan than the agent received; the agent tries again".into()
+            "the plan in the kernel is not the one that the agent received; the agent retries; its log on the node \
+             names the cause"
+                .into()
         }
-        State::Applied => "the kernel has the plan that the node was sent last".into(),
+        State::Applied => "the kernel has the last plan that was sent to the node".into(),
     }
 }
 
 fn drift_words(delivery: Option<&Delivery>) -> String {
-    let told = delivery.filter(|delivery| delivery.connected);
-    let Some(drift) = told.and_then(|delivery| delivery.drifted.as_deref()) else {
-        return "the agent has not told".into();
+    let connected = delivery.filter(|delivery| delivery.connected);
+    let Some(connected) = connected else {
+        return "the agent is not connected, so drift is unknown; see the condition Applied".into();
     };
-    if sum(drift, |d| d.standing) > 0 {
-        let stands = by_kind(drift, |d| d.standing);
+    let Some(drift) = connected.drifted.as_deref() else {
+        return "the agent has not compared the kernel with the plan yet".into();
+    };
+    if sum(drift, |d| d.unrepaired) > 0 {
+        let persisting = by_kind(drift, |d| d.unrepaired);
         return format!(
-            "somebody else changed what is ours in the kernel, and it stands ({stands}): \
-             spec.settings.drift of the ProxyConfig says whether it is put right; does another proxy or \
-             a script run on the node?"
+            "another program changed kernel entries of Portolan, and the changes persist ({persisting}): \
+             spec.settings.drift of the ProxyConfig decides whether they are corrected; check for another \
+             proxy or a script on the node"
         );
     }
     if sum(drift, |d| d.found) > 0 {
         let found = by_kind(drift, |d| d.found);
         return format!(
-            "somebody else changed what is ours in the kernel, and nothing of it stands; found since the \
-             agent started: {found}; does another proxy or a script run on the node?"
+            "another program changed kernel entries of Portolan, and none of the changes persists; found \
+             since the agent started: {found}; check for another proxy or a script on the node"
         );
     }
-    "nobody else changed entries of the kernel that are ours".into()
+    "no other program changed kernel entries of Portolan".into()
 }
 
 fn settings_words(delivery: Option<&Delivery>) -> String {
-    let told = delivery.filter(|delivery| delivery.connected);
-    let Some(unwritten) = told.map(|delivery| &delivery.unwritten_settings) else {
-        return "the agent is not connected".into();
+    let connected = delivery.filter(|delivery| delivery.connected);
+    let Some(unwritten) = connected.map(|delivery| &delivery.unwritten_settings) else {
+        return "the agent is not connected, so kernel settings are unknown; see the condition Applied".into();
     };
     match unwritten.first() {
         None => "the kernel has the settings that the node needs".into(),
         Some(first) => format!(
-            "the agent could not write {} kernel settings, the first: {first}; the node serves all the same: write \
-             them on the node (/etc/sysctl.d), or delete the agent's pod, whose init container writes them",
+            "the agent could not write {} kernel settings, the first: {first}; the node serves traffic \
+             nevertheless; write them on the node (/etc/sysctl.d), or delete the agent's pod, whose init \
+             container writes them",
             unwritten.len()
         ),
     }

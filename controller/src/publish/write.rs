@@ -168,26 +168,26 @@ pub(super) enum FailureClass {
 }
 
 impl FailureClass {
-    /// The next check for the operator.
-    pub(super) fn next_step(self) -> &'static str {
-        match self {
+    /// What to check next, if the error text does not say it.
+    pub(super) fn next_step(self) -> Option<&'static str> {
+        Some(match self {
             Self::Unreachable => {
-                "is the API server up, and its address right? Nodes do not need these objects"
+                "check that the API server is up and its address is right; nodes do not need these objects"
             }
-            Self::Trouble => "what do the logs of the API server and of its store say?",
+            Self::Trouble => "check the logs of the API server and of its store",
             Self::NoSuchKind => {
-                "are the definitions installed? `kubectl apply -f charts/portolan/charts/crds/crds`"
+                "check that the CRDs are installed: `kubectl apply -f charts/portolan/charts/crds/crds`"
             }
             Self::Forbidden => {
-                "does the controller's ClusterRole allow it for proxy.portolan.dev, the status \
-                 subresources included?"
+                "check that the controller's ClusterRole allows it for proxy.portolan.dev, including status \
+                 subresources"
             }
-            Self::NoSuchObject => "somebody deleted it; it is written again",
+            Self::NoSuchObject => "another client deleted it, and it is created again",
             Self::Refused => {
-                "are the definitions of the same release as the controller? \
-                 `kubectl apply -f charts/portolan/charts/crds/crds`"
+                "check that the CRDs are of the same release as the controller: `kubectl apply -f \
+                 charts/portolan/charts/crds/crds`"
             }
-            Self::Other => "the controller tries again by itself",
-        }
+            Self::Other => return None,
+        })
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::cause::Cause;
+use crate::store::cause::Cause;
 
-/// Maximum number of causes stored; a stream that is further behind gets none of the older ones.
-const LONGEST: usize = 4096;
+/// Maximum number of causes stored. A stream that is further behind gets none of the older ones.
+const MAX_STORED_CAUSES: usize = 4096;
 /// Maximum number of causes sent with a batch: the oldest ones, which waited longest, and the newest. More than a
 /// second of the busiest clusters, so it does not slow down any stream.
-const MOST_SENT: usize = 256;
+const MAX_SENT_CAUSES: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Causes(VecDeque<(u64, Arc<Cause>)>);
@@ -18,7 +18,7 @@ impl Causes {
     /// Stores the cause of a version newer than all before.
     pub(super) fn push(&mut self, version: u64, cause: Arc<Cause>) {
         self.0.push_back((version, cause));
-        if self.0.len() > LONGEST {
+        if self.0.len() > MAX_STORED_CAUSES {
             self.0.pop_front();
         }
     }
@@ -28,7 +28,7 @@ impl Causes {
         let start = self.0.partition_point(|(version, _)| *version <= after);
         let end = self.0.partition_point(|(version, _)| *version <= to);
         let all = end.saturating_sub(start);
-        let is_sent = |place: &usize| *place + 1 < MOST_SENT || place + 1 == all;
+        let is_sent = |place: &usize| *place + 1 < MAX_SENT_CAUSES || place + 1 == all;
         let sent = (0..all).filter(is_sent);
         sent.filter_map(|place| self.0.get(start + place))
             .map(|(_, cause)| cause.clone())
@@ -77,13 +77,16 @@ mod tests {
     #[test]
     fn only_some_of_many_causes_are_sent_and_not_all_are_stored() {
         let mut causes = Causes::default();
-        let last = LONGEST as u64 + 10;
+        let last = MAX_STORED_CAUSES as u64 + 10;
         for version in 1..=last {
             causes.push(version, cause(version));
         }
-        assert_eq!(causes.0.len(), LONGEST);
+        assert_eq!(causes.0.len(), MAX_STORED_CAUSES);
         let sent = sent(&causes, 100, last);
-        assert_eq!(sent.len(), MOST_SENT);
-        assert_eq!((sent[0], sent[1], sent[MOST_SENT - 1]), (101, 102, last));
+        assert_eq!(sent.len(), MAX_SENT_CAUSES);
+        assert_eq!(
+            (sent[0], sent[1], sent[MAX_SENT_CAUSES - 1]),
+            (101, 102, last)
+        );
     }
 }

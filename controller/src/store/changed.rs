@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use portolan_plan::ServiceId;
 
 /// Maximum number of removed Services stored. An older one is known to have changed before all of them.
-const MOST_GONE: usize = 16_384;
+const MAX_REMOVED_SERVICES: usize = 16_384;
 
 #[derive(Debug, Default)]
 pub(super) struct Changed {
@@ -24,7 +24,7 @@ impl Changed {
             return;
         }
         self.gone.push_back((version, service.clone()));
-        if self.gone.len() > MOST_GONE
+        if self.gone.len() > MAX_REMOVED_SERVICES
             && let Some((version, service)) = self.gone.pop_front()
             // It may have been created again, or removed again.
             && self.at.get(&service) == Some(&version)
@@ -45,20 +45,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_that_are_gone_are_remembered_for_a_while_and_never_thought_older_than_they_are() {
+    fn deleted_services_are_remembered_for_a_while_with_a_version_that_is_not_too_old() {
         let id = |number: u64| ServiceId::new("shop", format!("s{number}"));
         let mut changed = Changed::default();
         assert_eq!(changed.at(&id(1)), 0);
         changed.note(&id(0), 1, true);
         changed.note(&id(0), 2, false);
-        let last = 2 + u64::try_from(MOST_GONE).unwrap() + 5;
+        let last = 2 + u64::try_from(MAX_REMOVED_SERVICES).unwrap() + 5;
         for version in 3..=last {
             changed.note(&id(version), version, true);
         }
         assert_eq!(changed.at(&id(0)), 2, "it is there");
         assert_eq!(changed.at(&id(last)), last);
         assert!(changed.at(&id(3)) >= 3);
-        assert!(changed.gone.len() <= MOST_GONE);
-        assert!(changed.at.len() <= MOST_GONE + 1);
+        assert!(changed.gone.len() <= MAX_REMOVED_SERVICES);
+        assert!(changed.at.len() <= MAX_REMOVED_SERVICES + 1);
     }
 }

@@ -10,8 +10,8 @@ use portolan_proto::{encode_entry, item};
 
 use super::step::Steps;
 
-/// Lists with fewer bytes are sent whole when they change.
-const PATCHED_FROM: usize = 1024;
+/// Minimum size of a list for which a patch is sent, in bytes. A smaller list is sent whole when it changes.
+const MIN_PATCHED_BYTES: usize = 1024;
 
 /// An entry, its encoded item, and the hash of its bytes.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl EncodedEntry {
     fn patching(mut self, key: &EntryKey, previous: Option<&Self>) -> Self {
         if let (Entry::List(list), Some(previous)) = (&self.entry, previous)
             && let Entry::List(old) = &previous.entry
-            && self.item.len() >= PATCHED_FROM
+            && self.item.len() >= MIN_PATCHED_BYTES
         {
             let base = previous.hash;
             let item = item::patch(key, base, old, list);

@@ -9,10 +9,10 @@ use super::encoded::EncodedService;
 
 /// Maximum number of replaced Services stored. A stream that falls further behind gets a snapshot, which is no more
 /// expensive by then.
-const LONGEST: usize = 16_384;
+const MAX_REPLACED_SERVICES: usize = 16_384;
 /// Maximum number of their parts (lists, nodes' own endpoints, heads). A Service with a pod on each of thousands of
 /// nodes has thousands of parts, and each of its changes is stored (ADR 0006).
-const MOST_PARTS: usize = 200_000;
+const MAX_REPLACED_PARTS: usize = 200_000;
 
 /// Replaced Services, the oldest first.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl History {
         };
         self.parts += replaced.parts();
         self.replaced.push_back(replaced);
-        while self.replaced.len() > LONGEST || self.parts > MOST_PARTS {
+        while self.replaced.len() > MAX_REPLACED_SERVICES || self.parts > MAX_REPLACED_PARTS {
             let Some(oldest) = self.replaced.pop_front() else {
                 break;
             };
@@ -122,11 +122,11 @@ mod tests {
             history.push(version, id(), was(on_nodes(1)));
         }
         assert!(history.since(0).is_some());
-        let large = on_nodes(MOST_PARTS / 10);
+        let large = on_nodes(MAX_REPLACED_PARTS / 10);
         for version in 301..=320 {
             history.push(version, id(), was(large.clone()));
         }
-        assert!(history.parts <= MOST_PARTS);
+        assert!(history.parts <= MAX_REPLACED_PARTS);
         assert!(history.replaced.len() < 10, "{}", history.replaced.len());
         assert!(history.since(300).is_none(), "it gets a snapshot");
         assert!(history.since(319).is_some());

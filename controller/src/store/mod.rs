@@ -4,6 +4,7 @@
 //! not a copy of what it sent: later changes are computed from the log of replaced Services, at the cost of the
 //! change.
 
+pub mod cause;
 mod causes;
 mod changed;
 mod count;
@@ -31,7 +32,7 @@ use history::{History, Was};
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
 
-use crate::cause::Cause;
+use crate::store::cause::Cause;
 use crate::watch::Mark;
 
 /// Requests a consistent list of a kind.
@@ -72,7 +73,7 @@ struct Plans {
 
 /// The state of a Service in the plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServiceState {
     /// Whether any node serves it.
     pub served: bool,
     /// The version of the plans with its last change. A node has the change if its plan in force is of this version
@@ -188,11 +189,11 @@ impl Store {
     }
 
     /// The state of a Service, and whether an address is among its backends.
-    pub fn standing(&self, service: &ServiceId, address: Option<IpAddr>) -> Standing {
+    pub fn service_state(&self, service: &ServiceId, address: Option<IpAddr>) -> ServiceState {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
         let planned = plans.services.get(service);
         let lists = |address| planned.is_some_and(|planned| planned.lists_address(address));
-        Standing {
+        ServiceState {
             served: planned.is_some(),
             changed: plans.changed.at(service),
             listed: address.is_some_and(lists),

@@ -10,7 +10,7 @@ use portolan_proto::item;
 use super::encoded::{EncodedEntry, EncodedService};
 
 /// Maximum number of steps cached per Service: for each zone, from the previous form and from nothing.
-const KEPT: usize = 16;
+const MAX_CACHED_STEPS: usize = 16;
 
 /// Items gathered for one message.
 #[derive(Debug, Default)]
@@ -109,7 +109,7 @@ impl Steps {
             return step.clone();
         }
         let step = Arc::new(make());
-        if steps.len() >= KEPT {
+        if steps.len() >= MAX_CACHED_STEPS {
             steps.clear();
         }
         steps.push((of, step.clone()));

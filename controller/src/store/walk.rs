@@ -17,8 +17,8 @@ use super::history::Was;
 use super::step::{self, Piece, Step};
 use super::{Plans, Position};
 
-/// With more differing buckets, the whole plan is sent, which is hardly more.
-const MOST_BUCKETS: usize = 192;
+/// Maximum number of differing buckets that are sent alone. With more, the whole plan is sent, which is hardly more.
+const MAX_DIFFERING_BUCKETS: usize = 192;
 
 /// The plan that an agent holds.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub enum Held {
     /// None, or none that a batch can start from.
     Nothing,
     /// The plan that it reports; with bucket hashes if it sends them.
-    Said(PlanHash, Option<BucketHashes>),
+    Reported(PlanHash, Option<BucketHashes>),
     /// The plan that this controller sent to it.
     Sent(Position),
 }
@@ -100,7 +100,7 @@ impl Walk {
                 let hash = position.hash;
                 at_node(Begin::Position(position), hash)
             }
-            Held::Said(hash, buckets) => {
+            Held::Reported(hash, buckets) => {
                 let present = plans.hashes(node);
                 let total = present.total();
                 if hash == total {
@@ -115,7 +115,7 @@ impl Walk {
                     };
                 }
                 match buckets.map(|buckets| buckets.differing(&present)) {
-                    Some(differing) if differing.len() <= MOST_BUCKETS => {
+                    Some(differing) if differing.len() <= MAX_DIFFERING_BUCKETS => {
                         at_node(Begin::Buckets(differing), total)
                     }
                     _ => at_node(Begin::Nothing, PlanHash::default()),

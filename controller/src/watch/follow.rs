@@ -26,18 +26,19 @@ use super::triggers::Triggers;
 use super::{Answer, Arrival, Collection as _, ObjectUpdate};
 
 /// Objects in one page of a list.
-pub(super) const PAGE: u32 = 500;
-/// How long a request may take to be answered, and a stream of existing objects may pause.
-pub(super) const ANSWER: Duration = Duration::from_secs(60);
-/// How long a watch may be silent. Servers send a bookmark every minute.
-const SILENCE: Duration = Duration::from_secs(150);
-/// The server ends a watch after this many seconds.
-const LASTS: u32 = 290;
-/// Pauses after failures: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often a kind that the server does not serve is requested again.
-const UNKNOWN_PAUSE: Duration = Duration::from_secs(60);
+pub(super) const PAGE_SIZE: u32 = 500;
+/// Timeout of the answer to a request, and of each event while existing objects are streamed.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time without an event in a watch. Servers send a bookmark every minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+/// Seconds after which the server ends a watch. The next one resumes.
+const WATCH_SECONDS: u32 = 290;
+/// First delay before a new list after a failure. It doubles with each further failure.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
+/// Maximum delay before a new list. A watch that lasts longer resets the delay.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// Interval between two requests for a kind that the server does not serve.
+const UNKNOWN_KIND_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 type Events = BoxStream<'static, Result<WatchEvent<Text>, kube::Error>>;
 
@@ -78,7 +79,7 @@ pub(super) async fn run(
         said_pages: false,
         known: false,
         troubled: None,
-        pause: FIRST_PAUSE,
+        pause: INITIAL_BACKOFF,
         ledger: Ledger::default(),
         triggers: Triggers::new(SystemTime::now()),
         asked,
@@ -116,32 +117,34 @@ impl Follower {
             let start = Instant::now();
             let Err(end) = self.follow(version.take()).await;
             // A list that succeeds before a watch that fails at once is not a recovery.
-            if start.elapsed() > LONGEST_PAUSE {
-                self.pause = FIRST_PAUSE;
+            if start.elapsed() > MAX_BACKOFF {
+                self.pause = INITIAL_BACKOFF;
             }
             match end {
                 End::Closed => return,
                 End::Resume(last) => {
                     version = Some(last);
-                    if start.elapsed() < FIRST_PAUSE {
-                        sleep(FIRST_PAUSE).await;
+                    if start.elapsed() < INITIAL_BACKOFF {
+                        sleep(INITIAL_BACKOFF).await;
                     }
                 }
-                End::Asked => debug!(kind = self.kind.name(), "listing again, as asked"),
-                End::Unknown => drop(timeout(UNKNOWN_PAUSE, self.asked.notified()).await),
+                End::Asked => debug!(kind = self.kind.name(), "listing again on request"),
+                End::Unknown => {
+                    drop(timeout(UNKNOWN_KIND_RETRY_DELAY, self.asked.notified()).await);
+                }
                 End::NoStreams => {
                     self.streams = false;
                     if !std::mem::replace(&mut self.said_pages, true) {
                         info!(
                             kind = self.kind.name(),
-                            "the server streams no lists; listing in pages"
+                            "the server does not stream lists; listing in pages"
                         );
                     }
                 }
                 End::Relist(problem) => {
                     self.complain(&problem);
                     sleep(self.pause).await;
-                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                    self.pause = (self.pause * 2).min(MAX_BACKOFF);
                 }
             }
         }
@@ -170,7 +173,7 @@ impl Follower {
         };
         let mut all = All::default();
         loop {
-            let event = match timeout(ANSWER, events.next()).await {
+            let event = match timeout(REQUEST_TIMEOUT, events.next()).await {
                 Ok(event) => event,
                 Err(_) => {
                     // Servers that do not know `sendInitialEvents` never mark the end of the list.
@@ -243,7 +246,7 @@ impl Follower {
     /// Opens a watch from this version. `existing` requests the existing objects, too.
     async fn open(&self, version: &str, existing: bool) -> Result<Events, Problem> {
         let params = WatchParams {
-            timeout: Some(LASTS),
+            timeout: Some(WATCH_SECONDS),
             bookmarks: true,
             send_initial_events: existing,
             field_selector: self.kind.field_selector(),
@@ -251,8 +254,10 @@ impl Follower {
         };
         let request = Request::new(self.kind.path()).watch(&params, version);
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let events = timeout(ANSWER, self.client.request_events::<Text>(request)).await;
-        Ok(events.map_err(|_| Problem::Silent(ANSWER))??.boxed())
+        let events = timeout(REQUEST_TIMEOUT, self.client.request_events::<Text>(request)).await;
+        Ok(events
+            .map_err(|_| Problem::Silent(REQUEST_TIMEOUT))??
+            .boxed())
     }
 
     /// Sends changes until the watch ends.
@@ -264,7 +269,7 @@ impl Follower {
         let mut progress = false;
         loop {
             let event = tokio::select! {
-                event = timeout(SILENCE, events.next()) => event,
+                event = timeout(IDLE_TIMEOUT, events.next()) => event,
                 () = self.asked.notified() => return Err(End::Asked),
             };
             let event = match event {
@@ -371,7 +376,7 @@ impl Follower {
         if self.troubled.as_ref() != Some(&words) {
             warn!(
                 kind = self.kind.name(),
-                "cannot watch: {words}; trying again, nodes keep what they have"
+                "cannot watch: {words}; retrying, nodes keep their last plans"
             );
             self.troubled = Some(words);
         }

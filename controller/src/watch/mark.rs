@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_way_the_same_objects_have_the_same_sum() {
+    fn equal_objects_have_equal_sums_in_any_order() {
         let mut watched = Ledger::default();
         watched.all([node("a", "3"), node("b", "4")].into_iter(), "5");
         watched.present(&node("c", "6"));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_was_restored_is_older_and_still_the_truth() {
+    fn a_restored_store_is_older_and_still_authoritative() {
         let mut ledger = Ledger::default();
         ledger.all([node("a", "900")].into_iter(), "1000");
         ledger.passed("1200");

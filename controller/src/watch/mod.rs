@@ -26,8 +26,9 @@ use portolan_planner::model::{Kind, Object, ObjectId};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-/// Responses on their way to the engine. A full queue delays the watches; the API server keeps what it has not sent.
-const QUEUE: usize = 1024;
+/// Capacity of the queue of responses for the engine. A full queue delays the watches; the API server keeps what it
+/// has not sent.
+const QUEUE_CAPACITY: usize = 1024;
 
 /// The content of one response of the API server, and how far its kind was read. Both are applied together: an agent
 /// that had a plan without its marks would accept an older plan from a controller that lags behind.
@@ -108,7 +109,7 @@ impl Watches {
 
 /// Starts one watch of each kind. The receiver returns their responses.
 pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Answer>) {
-    let (answers, receiver) = mpsc::channel(QUEUE);
+    let (answers, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let mut tasks = JoinSet::new();
     let relist = Relist::of_all();
     for (kind, asked) in &relist.0 {

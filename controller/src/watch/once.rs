@@ -8,7 +8,7 @@ use portolan_planner::model::{Kind, Object, ObjectId};
 use tokio::time::timeout;
 
 use super::Collection as _;
-use super::follow::{ANSWER, PAGE};
+use super::follow::{PAGE_SIZE, REQUEST_TIMEOUT};
 use super::object::{Text, read};
 use super::problem::Problem;
 
@@ -61,7 +61,7 @@ pub(super) async fn page(
     next: Option<String>,
 ) -> Result<ObjectList<Text>, Problem> {
     let params = ListParams {
-        limit: Some(PAGE),
+        limit: Some(PAGE_SIZE),
         continue_token: next,
         field_selector: kind.field_selector(),
         label_selector: kind.label_selector(),
@@ -69,6 +69,6 @@ pub(super) async fn page(
     };
     let request = Request::new(kind.path()).list(&params);
     let request = request.map_err(kube::Error::BuildRequest)?;
-    let page = timeout(ANSWER, client.request(request)).await;
-    Ok(page.map_err(|_| Problem::Silent(ANSWER))??)
+    let page = timeout(REQUEST_TIMEOUT, client.request(request)).await;
+    Ok(page.map_err(|_| Problem::Silent(REQUEST_TIMEOUT))??)
 }

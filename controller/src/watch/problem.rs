@@ -40,25 +40,31 @@ impl Problem {
         let resource = kind.resource();
         match self {
             Self::Silent(time) => format!(
-                "nothing came for {} s; is the API server overloaded, or a firewall in between?",
+                "nothing received for {} s; check the load of the API server, and firewalls on the way",
                 time.as_secs()
             ),
-            Self::CutShort => "the list ended before all objects were there".into(),
+            Self::CutShort => "the list ended before it was complete".into(),
             Self::NoVersion => "the server's list has no resourceVersion".into(),
             Self::Api(error) => {
-                let said = chain(error);
+                let text = chain(error);
                 match self.status() {
                     Some(401) => {
-                        format!("{said}; is the token or certificate of --kubeconfig still valid?")
+                        format!(
+                            "{text}; check that the token or certificate of --kubeconfig is still valid"
+                        )
                     }
                     Some(403) => format!(
-                        "{said}; a controller needs the verbs list and watch on {resource}, a user of kubectl list"
+                        "{text}; a controller needs the verbs list and watch on {resource}, a user of kubectl needs \
+                         list"
                     ),
                     Some(404) => format!(
-                        "{said}; the server does not know {resource}: are the CRDs of charts/portolan/charts/crds/crds installed?"
+                        "{text}; the server does not know {resource}: check that the CRDs of \
+                         charts/portolan/charts/crds/crds are installed"
                     ),
-                    Some(_) => said,
-                    None => format!("{said}; is the API server up, and its address right?"),
+                    Some(_) => text,
+                    None => {
+                        format!("{text}; check that the API server is up and its address is right")
+                    }
                 }
             }
         }

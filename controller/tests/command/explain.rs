@@ -91,7 +91,7 @@ fn a_service_without_any_slice() {
 
 /// S-1, S-2: the output states why the Service is not served.
 #[test]
-fn services_that_are_not_ours() {
+fn services_of_other_proxies() {
     let texts = ["shop/mesh", "shop/headless", "shop/elsewhere"].map(|service| {
         let text = explain("node-a", service);
         assert!(text.starts_with("exit code 0\n"), "{text}");
@@ -123,13 +123,13 @@ fn every_kind_of_client() {
     ];
     let mut text = String::new();
     for client in clients {
-        let said = explain_from("node-c", "shop/cart", client);
-        let said = output(&said).lines().filter(|line| {
+        let shown = explain_from("node-c", "shop/cart", client);
+        let shown = output(&shown).lines().filter(|line| {
             let wanted = ["  from", "this client", "dropped at", "IPv4"];
             wanted.iter().any(|word| line.contains(word))
         });
         writeln!(text, "--from {client}").unwrap();
-        said.for_each(|line| writeln!(text, "{line}").unwrap());
+        shown.for_each(|line| writeln!(text, "{line}").unwrap());
     }
     assert_snapshot!(text);
 }
@@ -137,24 +137,24 @@ fn every_kind_of_client() {
 /// S-7.
 #[test]
 fn a_client_of_a_family_that_the_service_lacks_finds_nothing() {
-    let said = explain_from("node-a", "shop/search", "fd00:10:244:1::7");
+    let shown = explain_from("node-a", "shop/search", "fd00:10:244:1::7");
     let nothing = "this client    nothing: it is IPv6, and the port has no IPv6 address";
-    assert!(output(&said).contains(nothing), "{said}");
-    assert!(!output(&said).contains("IPv4 ClusterIP:"), "{said}");
+    assert!(output(&shown).contains(nothing), "{shown}");
+    assert!(!output(&shown).contains("IPv4 ClusterIP:"), "{shown}");
 }
 
 /// S-74.
 #[test]
 fn a_pod_that_reaches_itself_is_masqueraded() {
-    let said = explain_from("node-a", "shop/cart", "10.244.1.31");
-    assert!(output(&said).contains("masqueraded to itself"), "{said}");
+    let shown = explain_from("node-a", "shop/cart", "10.244.1.31");
+    assert!(output(&shown).contains("masqueraded to itself"), "{shown}");
     let other = explain_from("node-a", "shop/cart", "10.244.1.99");
     assert!(!output(&other).contains("to itself"), "{other}");
 }
 
-/// S-204: the rules treat a pod outside of its node's pod ranges as an outsider.
+/// S-204: the rules treat a pod outside of its node's pod ranges as an external client.
 #[test]
-fn a_pod_that_the_node_takes_for_an_outsider() {
+fn a_pod_that_the_node_treats_as_an_external_client() {
     let cluster = CLUSTER.replace(
         "podCIDRs: [\"10.244.1.0/24\", \"fd00:10:244:1::/64\"]",
         "podCIDRs: [\"10.9.0.0/24\"]",
@@ -184,10 +184,10 @@ fn settings_that_masquerade_all_clients_are_named() {
         "--from",
         "10.244.1.99",
     ];
-    let said = explain_in(&cluster, &arguments);
+    let shown = explain_in(&cluster, &arguments);
     assert!(
-        output(&said).contains("this client: served, masqueraded (the setting masquerade.all)"),
-        "{said}"
+        output(&shown).contains("this client: served, masqueraded (the setting masquerade.all)"),
+        "{shown}"
     );
 }
 
@@ -204,11 +204,11 @@ fn many_nodes_are_a_few_lines() {
         .unwrap();
     }
     let of = |service: &str| {
-        let said = explain_in(&cluster, &["--node", "node-a", "--service", service]);
-        let said = output(&said)
+        let shown = explain_in(&cluster, &["--node", "node-a", "--service", service]);
+        let shown = output(&shown)
             .lines()
             .skip_while(|line| !line.contains("other nodes"));
-        said.map(|line| format!("{line}\n")).collect::<String>()
+        shown.map(|line| format!("{line}\n")).collect::<String>()
     };
     assert_snapshot!(of("shop/search") + &of("shop/cart"));
 }
@@ -227,7 +227,7 @@ fn json_and_yaml_say_the_same_and_are_read_back() {
 }
 
 #[test]
-fn what_is_not_there_is_named_with_what_is() {
+fn a_missing_object_is_named_with_existing_ones() {
     let cases = [
         ("node-x", "shop/cart"),
         ("node-a", "shop/crat"),
@@ -240,10 +240,10 @@ fn what_is_not_there_is_named_with_what_is() {
     ];
     let mut text = String::new();
     for (node, service) in cases {
-        let said = explain(node, service);
-        assert!(said.starts_with("exit code 2\n"), "{said}");
+        let shown = explain(node, service);
+        assert!(shown.starts_with("exit code 2\n"), "{shown}");
         writeln!(text, "--node {node} --service {service}").unwrap();
-        let messages = said.split("--- messages\n").nth(1).unwrap();
+        let messages = shown.split("--- messages\n").nth(1).unwrap();
         let messages = messages.split("\n--- output").next().unwrap();
         writeln!(text, "{messages}").unwrap();
     }
@@ -264,8 +264,8 @@ fn lines_are_at_most_a_hundred_columns_wide() {
     ];
     for node in ["node-a", "node-b", "node-c", "node-d"] {
         for service in services {
-            let said = explain(node, &format!("shop/{service}"));
-            let wide = output(&said)
+            let shown = explain(node, &format!("shop/{service}"));
+            let wide = output(&shown)
                 .lines()
                 .find(|line| line.chars().count() > 100);
             assert_eq!(wide, None, "{node} {service}");

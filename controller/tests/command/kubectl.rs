@@ -118,7 +118,7 @@ fn yaml_as_kubectl_writes_it_is_read() {
 }
 
 #[test]
-fn a_key_that_stands_there_twice_costs_its_object_whatever_the_format() {
+fn a_duplicate_key_drops_its_object_in_any_format() {
     let text = SERVICE.replace("  ports:", "  clusterIP: 10.96.0.11\n  ports:");
     assert_snapshot!(
         "a_key_twice_in_yaml",

@@ -52,14 +52,14 @@ fn yaml_and_json_say_the_same_and_are_read_back() {
 }
 
 #[test]
-fn a_node_that_is_about_to_leave_says_so() {
+fn a_node_to_be_deleted_is_marked() {
     let folder = folder(&[("cluster.yaml", CLUSTER)]);
     let arguments = ["plan", "--manifests", "manifests", "--node", "node-b"];
     let text = transcript(folder.path(), &arguments, "");
     let first = output(&text).lines().next().unwrap();
     assert_eq!(
         first,
-        "Node node-b without a zone, about to leave: load balancers should not send to it"
+        "Node node-b without a zone, about to be deleted: load balancers should not send traffic to it"
     );
 }
 

@@ -113,7 +113,7 @@ fn services_and_nodes_that_come_go_and_change() {
 }
 
 #[test]
-fn frontends_for_outsiders() {
+fn frontends_for_external_clients() {
     let front = "apiVersion: v1\nkind: Service\nmetadata: {name: front, namespace: shop}\nspec:\n  \
         clusterIP: 10.96.0.60\n  type: LoadBalancer\n  externalTrafficPolicy: Local\n  \
         healthCheckNodePort: 32000\n  ports: [{name: http, port: 80, nodePort: 30080}]\n\
@@ -147,7 +147,7 @@ fn nothing_changed() {
 }
 
 #[test]
-fn one_node_is_told_what_it_would_see() {
+fn differences_for_one_node() {
     let then = with(
         "- {addresses: [10.244.1.41], nodeName: node-a, zone: zone-1}\n",
         "",
@@ -192,7 +192,7 @@ fn yaml_and_json_say_the_same() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_with_what_there_is() {
+fn an_unknown_name_is_rejected_with_the_known_ones() {
     let node = |name| asked(None, &["--without-node", name]);
     let folder = folder(&[]);
     let twice = ["plan", "--manifests", "-", "--diff", "-"];

@@ -36,7 +36,7 @@ fn document(mut fields: Map<String, Value>) -> String {
 
 /// A configuration as kube-proxy reads it. `None` is left out.
 #[derive(Debug, Clone)]
-struct Said {
+struct Input {
     mode: Option<&'static str>,
     scheduler: Option<&'static str>,
     strict: Option<bool>,
@@ -54,7 +54,7 @@ struct Said {
 }
 
 prop_compose! {
-    fn said()(
+    fn input()(
         mode in option::of(select(vec!["ipvs", "iptables", "nftables"])),
         (scheduler, strict) in (option::of(select(vec!["rr", "lc", "mh"])), any::<Option<bool>>()),
         (bit, all) in (option::of(0u8..32), any::<Option<bool>>()),
@@ -66,15 +66,15 @@ prop_compose! {
             option::of(select(vec!["10.244.0.0/16", "10.244.0.0/16,fd00:10::/56"])),
             option::of(1u16..),
         ),
-    ) -> Said {
-        Said {
+    ) -> Input {
+        Input {
             mode, scheduler, strict, bit, all, period, min_period, per_core, least, established, liberal, node_ports,
             ranges, health,
         }
     }
 }
 
-impl Said {
+impl Input {
     fn mode(&self) -> &'static str {
         self.mode.unwrap_or("iptables")
     }
@@ -210,7 +210,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Known field names, and some unknown ones.
+/// ClusterState field names, and some unknown ones.
 const NAMES: [&str; 24] = [
     "mode",
     "bindAddress",
@@ -240,14 +240,14 @@ const NAMES: [&str; 24] = [
 
 proptest! {
     #[test]
-    fn nodes_do_what_kube_proxy_does_as_configured_or_by_default(said in said()) {
-        let conversion = convert("law", &said.document()).unwrap();
-        prop_assert_eq!(settings(&conversion), said.expected());
+    fn nodes_do_what_kube_proxy_does_as_configured_or_by_default(input in input()) {
+        let conversion = convert("law", &input.document()).unwrap();
+        prop_assert_eq!(settings(&conversion), input.expected());
     }
 
     #[test]
-    fn each_field_is_reported_once(said in said()) {
-        let text = said.document();
+    fn each_field_is_reported_once(input in input()) {
+        let text = input.document();
         let conversion = convert("law", &text).unwrap();
         let mut expected = Vec::new();
         paths("", &serde_json::from_str(&text).unwrap(), &mut expected);

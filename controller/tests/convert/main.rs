@@ -101,7 +101,7 @@ fn the_controller_reads_the_values_of_the_input() {
 }
 
 #[test]
-fn only_what_has_an_equal_is_exact() {
+fn only_fields_with_an_equivalent_are_exact() {
     assert!(converted("kubeadm-ipvs.yaml").is_exact());
     assert!(converted("cluster-cidr.json").is_exact());
     for name in [

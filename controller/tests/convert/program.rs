@@ -65,11 +65,11 @@ fn helm_gets_values_of_the_chart() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_with_2_and_prints_nothing() {
+fn unreadable_input_ends_with_2_and_prints_nothing() {
     for (name, expected) in [
         (
             "wrong-types.yaml",
-            "error: wrong-types.yaml: document 1 (line 1): ipvs.syncPeriod: 30 is a number; write a length of time \
+            "error: wrong-types.yaml: document 1 (line 1): ipvs.syncPeriod: 30 is a number; write a duration \
              like 30s or 1h30m\n",
         ),
         ("missing.yaml", "error: missing.yaml: "),

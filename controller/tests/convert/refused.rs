@@ -8,24 +8,24 @@ use crate::with;
 const REFUSED: [(&str, &str); 26] = [
     (
         "mode: userspace",
-        "mode: userspace is no mode of kube-proxy on Linux; write ipvs,",
+        "mode: userspace is not a mode of kube-proxy on Linux; write ipvs,",
     ),
     (
         "mode: {ipvs: true}",
-        "mode: has fields of its own; write a text",
+        "mode: is not a single value; write a string",
     ),
     ("ipvs: 5", "ipvs: 5 is a number; write its fields below it"),
     (
         "ipvs: {syncPeriod: 30}",
-        "ipvs.syncPeriod: 30 is a number; write a length of time like 30s",
+        "ipvs.syncPeriod: 30 is a number; write a duration like 30s",
     ),
     (
         "ipvs: {syncPeriod: soon}",
-        "ipvs.syncPeriod: soon is a text; write a length of time like 30s",
+        "ipvs.syncPeriod: soon is a string; write a duration like 30s",
     ),
     (
         "ipvs: {tcpTimeout: -1s}\nmode: ipvs",
-        "ipvs.tcpTimeout: shorter than nothing, which kube-proxy refuses too",
+        "ipvs.tcpTimeout: negative, and kube-proxy rejects it too",
     ),
     (
         "ipvs: {tcpTimeout: 10ms}\nmode: ipvs",
@@ -37,7 +37,7 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "ipvs: {scheduler: fair}\nmode: ipvs",
-        "ipvs.scheduler: no kernel has a scheduler \"fair\"; known are rr",
+        "ipvs.scheduler: \"fair\" is not a scheduler of IPVS; known are rr",
     ),
     (
         "ipvs: {excludeCIDRs: [10.0.0.1]}\nmode: ipvs",
@@ -45,7 +45,7 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "ipvs: {excludeCIDRs: [7]}\nmode: ipvs",
-        "ipvs.excludeCIDRs[0]: 7 is a number; write a text",
+        "ipvs.excludeCIDRs[0]: 7 is a number; write a string",
     ),
     (
         "ipvs: {minSyncPeriod: 31s}\nmode: ipvs",
@@ -53,7 +53,7 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "ipvs: {strictARP: maybe}",
-        "ipvs.strictARP: maybe is a text; write true or false",
+        "ipvs.strictARP: maybe is a string; write true or false",
     ),
     (
         "iptables: {masqueradeBit: 32}",
@@ -63,7 +63,7 @@ const REFUSED: [(&str, &str); 26] = [
         "iptables: {masqueradeBit: 4294967310}",
         "iptables.masqueradeBit: 4294967310 is a number; write a whole number",
     ),
-    ("conntrack: {min: -1}", "conntrack.min: -1 is below 0"),
+    ("conntrack: {min: -1}", "conntrack.min: -1 is negative"),
     (
         "conntrack: {tcpEstablishedTimeout: 9000000h}",
         "conntrack.tcpEstablishedTimeout: ",
@@ -102,12 +102,12 @@ const REFUSED: [(&str, &str); 26] = [
     ),
     (
         "oomScoreAdj: low",
-        "oomScoreAdj: low is a text; write a whole number",
+        "oomScoreAdj: low is a string; write a whole number",
     ),
 ];
 
 #[test]
-fn values_that_make_no_sense_are_refused_by_field() {
+fn invalid_values_are_rejected_by_field() {
     for (fields, expected) in REFUSED {
         let error = convert("proxy.yaml", &with(fields)).unwrap_err();
         assert_eq!(error.place, "proxy.yaml: document 1 (line 1)");
@@ -116,27 +116,27 @@ fn values_that_make_no_sense_are_refused_by_field() {
 }
 
 #[test]
-fn what_is_no_configuration_says_what_it_is() {
+fn input_without_a_configuration_is_described() {
     let two = format!("{0}---\n{0}", with("mode: ipvs"));
     let old = with("").replace("kubeproxy.config.k8s.io", "componentconfig");
     let broken = "kind: ConfigMap\nmetadata: {name: p}\ndata:\n  c: |\n    kind: KubeProxyConfiguration\n    mode: [\n";
     for (text, expected) in [
         (
             "",
-            "proxy.yaml: no KubeProxyConfiguration in it, but nothing; give what `kubectl",
+            "proxy.yaml: it contains no KubeProxyConfiguration, but nothing; give the output of `kubectl",
         ),
         (
             "7",
-            "proxy.yaml: no KubeProxyConfiguration in it, but a value that is no object; give",
+            "proxy.yaml: it contains no KubeProxyConfiguration, but a value that is not an object; give",
         ),
         (
             "kind: Service\nmetadata: {name: cart, namespace: shop}",
-            "proxy.yaml: no KubeProxyConfiguration in it, but Service shop/cart; give",
+            "proxy.yaml: it contains no KubeProxyConfiguration, but Service shop/cart; give",
         ),
         ("a: [", "proxy.yaml: document 1 (line 1): line "),
         (
             &two,
-            "proxy.yaml: 2 configurations in it (proxy.yaml: document 1 (line 1); proxy.yaml: document 2 (line 5))",
+            "proxy.yaml: it contains 2 configurations (proxy.yaml: document 1 (line 1); proxy.yaml: document 2 (line 5))",
         ),
         (
             &old,
@@ -172,7 +172,7 @@ fn a_wrong_version_is_distinguished_from_a_missing_one() {
 
 /// k3s, kops and others pass flags to kube-proxy.
 #[test]
-fn where_there_is_no_file_the_message_says_how_to_make_one() {
+fn without_a_file_the_message_names_the_command_that_creates_one() {
     let text = "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kube-proxy, namespace: kube-system}\n";
     let problem = convert("file", text).unwrap_err().problem;
     assert!(
@@ -182,9 +182,9 @@ fn where_there_is_no_file_the_message_says_how_to_make_one() {
 }
 
 #[test]
-fn a_key_that_stands_there_twice_is_named() {
+fn a_duplicate_key_is_named() {
     let problem = convert("file", &with("ipvs: {scheduler: lc, scheduler: rr}"))
         .unwrap_err()
         .problem;
-    assert_eq!(problem, "ipvs.scheduler: there twice; take one out");
+    assert_eq!(problem, "ipvs.scheduler: duplicate key; remove one");
 }

@@ -141,8 +141,8 @@ fn only_balancers_with_policy_local_have_a_health_check_port() {
     assert_eq!(
         ignored(&none),
         [
-            "spec.healthCheckNodePort: 0 or missing; write a port from 1 to 65535; balancers cannot ask \
-          nodes whether they have endpoints"
+            "spec.healthCheckNodePort: 0 or missing; write a port from 1 to 65535; load balancers cannot \
+             probe nodes for endpoints"
         ]
     );
     let alone = external(&format!("{PORTS}{BALANCER}{local}{port}"), "{}");

@@ -21,7 +21,7 @@ fn policy(guard: &str) -> Result<GuardPolicy, String> {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn unset_fields_have_defaults() {
     assert_eq!(guarding("{}", "{}", "{}").unwrap(), Guarding::default());
     assert_eq!(policy("{}").unwrap(), GuardPolicy::default());
     let all = "{mode: Hold, maxEndpointLossPercent: 20, minEndpoints: 1000, window: 2m, releaseAfter: 1h}";
@@ -37,7 +37,7 @@ fn what_is_not_said_has_its_default() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_values_are_named() {
     let refused = [
         "{maxEndpointLossPercent: 0}",
         "{maxEndpointLossPercent: 100}",
@@ -63,7 +63,7 @@ fn what_makes_no_sense_is_named() {
 }
 
 #[test]
-fn what_is_stored_and_approved_is_read() {
+fn stored_and_approved_losses_are_read() {
     let status = "{guard: {id: loss-1, mode: Hold, since: '2026-11-23T20:00:00Z', releaseTime: '2026-11-23T20:30:00Z', \
                   lostEndpoints: 250, readyEndpoints: 300, message: gone}}";
     let approve = "{proxy.portolan.dev/approve: ' loss-1 '}";

@@ -1,10 +1,10 @@
 //! Overrides and waves: the settings of nodes during a rollout, which depend only on stored state.
 
 use portolan_controller::from_kube;
-use portolan_controller::rollout::rollout_status;
+use portolan_controller::operator::rollout::rollout_status;
 use portolan_crds::{ProxyConfig, ProxyConfigStatus, RolloutStatus};
 use portolan_planner::model::{self, Node};
-use portolan_rollout::{By, Health, OnFailure, Policy, Report, Share, State};
+use portolan_rollout_policy::{By, Health, OnFailure, Policy, Report, Share, State};
 
 /// A ProxyConfig of a generation with this spec, in YAML.
 fn given(generation: i64, spec: &str) -> ProxyConfig {
@@ -62,7 +62,7 @@ fn a_field_of_an_override_takes_the_place_of_the_whole_field() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named_with_its_place() {
+fn invalid_values_are_named_with_their_field() {
     let refused = |spec: &str| {
         from_kube::proxy_config(&given(1, spec))
             .unwrap_err()
@@ -76,8 +76,9 @@ fn what_makes_no_sense_is_named_with_its_place() {
     assert!(with("scheduler: fair").starts_with("spec.overrides[0].settings.scheduler: "));
     let shared = with("serviceProxyName: other");
     assert!(
-        shared
-            .starts_with("spec.overrides[0].settings.serviceProxyName: determines what is served")
+        shared.starts_with(
+            "spec.overrides[0].settings.serviceProxyName: affects what all nodes share"
+        )
     );
     let unselected =
         refused("{overrides: [{name: a, nodeSelector: {matchLabels: {}}, settings: {}}]}");
@@ -99,7 +100,7 @@ fn what_makes_no_sense_is_named_with_its_place() {
 }
 
 #[test]
-fn the_policy_is_what_is_written_and_the_defaults_for_the_rest() {
+fn unset_fields_of_the_policy_have_defaults() {
     let policy = |spec: &str| from_kube::asked(&given(1, spec), None).unwrap().policy;
     assert_eq!(policy("{}"), None);
     assert_eq!(policy("{rollout: {}}"), Some(Policy::default()));
@@ -133,13 +134,15 @@ fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) ->
     };
     state = state.adopt(&asked, now);
     if let Some(policy) = &asked.policy {
-        let nodes = reports.iter().map(|(node, report)| portolan_rollout::Node {
-            name: node.name.clone(),
-            zone: node.zone.clone().unwrap_or_default(),
-            agent: portolan_rollout::Agent::Stays,
-            affected: true,
-            report: report.clone(),
-        });
+        let nodes = reports
+            .iter()
+            .map(|(node, report)| portolan_rollout_policy::Node {
+                name: node.name.clone(),
+                zone: node.zone.clone().unwrap_or_default(),
+                agent: portolan_rollout_policy::Agent::Stays,
+                affected: true,
+                report: report.clone(),
+            });
         let nodes: Vec<_> = nodes.collect();
         state = state.advance(policy, &nodes, now);
     }
@@ -162,7 +165,7 @@ fn decide(config: &mut ProxyConfig, reports: &mut [(Node, Report)], now: u64) ->
 }
 
 #[test]
-fn every_controller_serves_what_is_stored_from_the_first_wave_to_the_last() {
+fn every_controller_serves_the_stored_revision_in_each_wave() {
     let sound = Report {
         health: Health::Sound,
         applied: None,
@@ -218,7 +221,7 @@ fn every_controller_serves_what_is_stored_from_the_first_wave_to_the_last() {
 }
 
 #[test]
-fn without_waves_all_nodes_have_what_is_asked_for_whatever_is_stored() {
+fn without_waves_all_nodes_have_the_spec_and_the_stored_state_is_ignored() {
     let mut config = given(1, "{settings: {scheduler: rr}}");
     decide(&mut config, &mut [], 100);
     config.spec = given(2, "{settings: {scheduler: mh}}").spec;

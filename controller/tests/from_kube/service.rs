@@ -54,7 +54,7 @@ fn headless_services_and_names_have_no_cluster_ip_and_need_no_ports() {
 
 /// S-12: annotating a Service in a loop causes no work.
 #[test]
-fn what_no_plan_is_made_of_makes_no_other_service() {
+fn fields_without_an_effect_on_the_plan_make_no_other_service() {
     let spec = "spec:\n  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";
     let of =
         |metadata: &str, more: &str| match found(&read_service(metadata, &format!("{spec}{more}")))
@@ -81,7 +81,7 @@ fn what_no_plan_is_made_of_makes_no_other_service() {
 }
 
 #[test]
-fn of_ports_that_are_there_twice_the_first_counts_and_the_others_are_served() {
+fn of_duplicate_ports_the_first_counts_and_the_others_are_served() {
     // S-218
     let ports = |text: &str| {
         let service = service(&format!("  clusterIP: 10.96.0.1\n  ports: [{text}]\n"));
@@ -95,7 +95,7 @@ fn of_ports_that_are_there_twice_the_first_counts_and_the_others_are_served() {
     let (found, warnings) = ports("{name: a, port: 80}, {name: b, port: 80}, {name: c, port: 443}");
     assert_eq!(found, "a 80, c 443");
     assert!(
-        warnings.contains("spec.ports[1].port: 80/TCP is there twice"),
+        warnings.contains("spec.ports[1].port: 80/TCP is used twice"),
         "{warnings}"
     );
     let (found, warnings) = ports("{name: a, port: 80}, {name: a, port: 81}");
@@ -106,7 +106,7 @@ fn of_ports_that_are_there_twice_the_first_counts_and_the_others_are_served() {
 }
 
 #[test]
-fn a_service_without_a_cluster_ip_says_why() {
+fn a_service_without_a_cluster_ip_has_a_reason() {
     // S-1
     let why = |spec: &str| service(spec).no_cluster_ip;
     assert_eq!(why("  clusterIP: None\n"), Some(NoClusterIp::Headless));
@@ -142,7 +142,7 @@ fn families_and_addresses_belong_together_by_position() {
     let crossed = refused_service(&format!("{both}  ipFamilies: [IPv6, IPv4]\n{PORTS}"));
     assert_eq!(
         crossed,
-        "spec.clusterIPs[0]: 10.96.0.1 is IPv4, spec.ipFamilies[0] says \"IPv6\""
+        "spec.clusterIPs[0]: 10.96.0.1 is IPv4, spec.ipFamilies[0] is \"IPv6\""
     );
     let twice = "  clusterIPs: [10.96.0.1, 10.96.0.2]\n  ipFamilies: [IPv4, IPv4]\n";
     assert!(refused_service(&format!("{twice}{PORTS}")).contains("a second IPv4 address"));
@@ -187,7 +187,7 @@ fn ports_are_distinguished_by_name_and_by_number_with_protocol() {
 }
 
 #[test]
-fn affinity_lasts_three_hours_where_nothing_is_said() {
+fn affinity_lasts_three_hours_by_default() {
     // S-94
     let affinity =
         |more: &str| format!("  clusterIP: 10.96.0.1\n{PORTS}  sessionAffinity: {more}\n");
@@ -242,7 +242,7 @@ fn a_scheduler_that_no_kernel_has_is_a_warning_and_the_default_is_used() {
         assert_eq!(service.scheduler, None);
         let texts: Vec<_> = service.ignored.iter().map(ToString::to_string).collect();
         let wanted = format!(
-            "metadata.annotations[proxy.portolan.dev/scheduler]: no kernel has a scheduler {name:?}; \
+            "metadata.annotations[proxy.portolan.dev/scheduler]: {name:?} is not a scheduler of IPVS; \
              known are rr, wrr, lc, wlc, lblc, lblcr, sh, dh, sed, nq, mh, fo, ovf, twos"
         );
         assert_eq!(texts, [wanted]);

@@ -38,7 +38,7 @@ fn the_defaults_of_the_resource_are_those_of_the_plan() {
 const REFUSED: [(&str, &str); 20] = [
     (
         "scheduler: fair",
-        "spec.settings.scheduler: no kernel has a scheduler \"fair\"; known are rr, wrr,",
+        "spec.settings.scheduler: \"fair\" is not a scheduler of IPVS; known are rr, wrr,",
     ),
     (
         "scheduler: 'r r'",
@@ -119,7 +119,7 @@ const REFUSED: [(&str, &str); 20] = [
 ];
 
 #[test]
-fn settings_that_make_no_sense_are_refused_with_field_and_range() {
+fn invalid_settings_are_rejected_with_field_and_range() {
     for (text, message) in REFUSED {
         let refused = refused(&config(text));
         assert!(refused.starts_with(message), "{text}: {refused}");

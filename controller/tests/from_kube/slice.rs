@@ -55,7 +55,7 @@ fn an_endpoint_without_conditions_is_ready_and_serving() {
 }
 
 #[test]
-fn ports_and_endpoints_that_say_nothing_are_passed_over() {
+fn ports_and_endpoints_without_content_are_skipped() {
     // S-9
     let slice = slice(
         "addressType: IPv4\nports: [{port: 1}, {name: a}, {name: b, port: 0}, {name: '', port: 2}]\n\
@@ -98,7 +98,7 @@ fn an_endpoint_without_a_usable_address_or_node_is_left_out_and_the_others_stay(
         ),
         (
             "{addresses: ['fd00::1']}",
-            "endpoints[1].addresses[0]: fd00::1 is IPv6, addressType says IPv4; the endpoint is left out",
+            "endpoints[1].addresses[0]: fd00::1 is IPv6, addressType is IPv4; the endpoint is left out",
         ),
         (
             "{addresses: [127.0.0.1]}",
@@ -177,7 +177,7 @@ fn a_slice_full_of_mistakes_is_reported_in_a_few_lines() {
 }
 
 #[test]
-fn a_slice_that_makes_no_sense_as_a_whole_is_refused() {
+fn an_invalid_slice_is_rejected_as_a_whole() {
     let refused = |rest: &str| refused(&read_slice("kubernetes.io/service-name: web", rest));
     assert!(refused("addressType: IPv5\nports: []\n").contains("write IPv4 or IPv6"));
     assert!(

@@ -1,6 +1,6 @@
 //! Builders for a cluster's objects, and the state after reading them.
 
-use portolan_controller::known::{Known, Shared};
+use portolan_controller::cluster_state::{ClusterState, Shared};
 use portolan_controller::manifests::FileContents;
 use portolan_planner::Update;
 use portolan_planner::model::Event;
@@ -15,8 +15,8 @@ pub(crate) fn events(yaml: &str) -> Vec<Event> {
 }
 
 /// The state of a cluster with these objects.
-pub(crate) fn known(yaml: &str) -> Known {
-    let mut known = Known::default();
+pub(crate) fn known(yaml: &str) -> ClusterState {
+    let mut known = ClusterState::default();
     known.planner.apply(events(yaml));
     known
 }

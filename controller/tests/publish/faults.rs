@@ -6,7 +6,7 @@ use crate::cluster::{node, shop, slice};
 use crate::world::World;
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_away_is_waited_for_and_then_has_everything() {
+async fn objects_are_written_once_the_server_is_back() {
     let world = World::new();
     world.server.away(true);
     world.change(&shop());
@@ -19,7 +19,7 @@ async fn a_server_that_is_away_is_waited_for_and_then_has_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_while_the_server_is_away_arrives_later() {
+async fn changes_during_an_outage_of_the_server_are_written_later() {
     let world = World::of(&shop()).await;
     world.pass(60).await;
     world.server.away(true);
@@ -34,7 +34,7 @@ async fn what_changes_while_the_server_is_away_arrives_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_that_is_refused_holds_up_no_other() {
+async fn one_rejected_object_delays_no_other() {
     for code in [409, 422, 500] {
         let world = World::new();
         world.server.refuse("proxyplans/node-b", Some(code));
@@ -55,7 +55,7 @@ async fn one_object_that_is_refused_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_that_is_missing_holds_up_no_other_kind() {
+async fn a_missing_definition_delays_no_other_kind() {
     let world = World::new();
     world.server.missing("proxyplanslices", true);
     world.change(&shop());
@@ -118,7 +118,7 @@ async fn a_deleted_plan_is_written_again_with_its_next_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_makes_no_sense_is_said_in_the_status_of_the_proxyconfig() {
+async fn an_invalid_spec_is_reported_in_the_status_of_the_proxyconfig() {
     let world = World::of(&shop()).await;
     let accepted = || {
         let config = world.server.get("proxyconfigs", "default").unwrap();

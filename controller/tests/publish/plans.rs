@@ -9,9 +9,9 @@ use portolan_planner::model::ObjectId;
 
 use crate::cluster::{known, node, service, shop, slice};
 use crate::world::at;
-use portolan_controller::known::Known;
+use portolan_controller::cluster_state::ClusterState;
 
-fn objects(known: &Known, slices: bool, node: &str) -> NodeObjects {
+fn objects(known: &ClusterState, slices: bool, node: &str) -> NodeObjects {
     let settings = known.planner.model().settings();
     let revision = SettingsRevision {
         known: Some((5, settings)),
@@ -21,7 +21,7 @@ fn objects(known: &Known, slices: bool, node: &str) -> NodeObjects {
 }
 
 #[test]
-fn a_plan_shows_what_is_particular_to_its_node() {
+fn a_plan_contains_what_is_specific_to_its_node() {
     let known = known(&shop());
     let plan = ProxyPlan::new("node-a", objects(&known, true, "node-a").plan);
     insta::assert_yaml_snapshot!(plan);
@@ -68,7 +68,7 @@ fn there_is_no_plan_for_a_node_that_is_not_there() {
 }
 
 /// `services` Services with policy Local and `endpoints` endpoints on one node.
-fn many_local(services: usize, endpoints: usize) -> Known {
+fn many_local(services: usize, endpoints: usize) -> ClusterState {
     let mut yaml = node("node-a", "zone-1");
     for number in 0..services {
         let name = format!("web-{number}");
@@ -114,7 +114,7 @@ fn a_plan_that_is_too_large_goes_on_in_slices_of_its_node() {
     assert!(
         overflow_status
             .note
-            .contains("portolan-controller plan --node node-a")
+            .contains("kubectl proxyplan show node-a")
     );
 }
 
@@ -141,7 +141,7 @@ fn endpoints_beyond_the_limit_are_counted() {
 }
 
 #[test]
-fn a_node_that_cannot_be_read_says_so_in_its_plan_and_nowhere_else() {
+fn an_unreadable_node_has_a_warning_in_its_plan_only() {
     let mut known = known(&shop());
     let id = ObjectId::Node("node-a".into());
     known
@@ -152,7 +152,7 @@ fn a_node_that_cannot_be_read_says_so_in_its_plan_and_nowhere_else() {
     assert_eq!(warnings[0].object, "Node node-a");
     assert!(warnings[0].message.contains("\"x\" is no address"));
     assert!(objects(&known, true, "node-b").plan.warnings.is_empty());
-    let status = config_status(&known, &known.planner.strays(), None, at(0), &[]);
+    let status = config_status(&known, &known.planner.outside_ranges(), None, at(0), &[]);
     assert!(status.warnings.is_empty(), "{:?}", status.warnings);
 }
 
@@ -161,7 +161,7 @@ fn warnings_about_services_and_slices_are_in_the_status_of_the_proxyconfig() {
     let mut yaml = shop();
     yaml += &service("twin", "10.96.0.1", "Cluster");
     yaml += "---\n{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {namespace: shop, \
-             name: nobodys}, addressType: IPv4, ports: [], endpoints: []}\n";
+             name: no-service}, addressType: IPv4, ports: [], endpoints: []}\n";
     let mut known = known(&yaml);
     let id = ObjectId::ServiceCidr("broken".into());
     known
@@ -172,7 +172,13 @@ fn warnings_about_services_and_slices_are_in_the_status_of_the_proxyconfig() {
         problem: None,
         in_waves: false,
     };
-    let status = config_status(&known, &known.planner.strays(), Some(&judged), at(0), &[]);
+    let status = config_status(
+        &known,
+        &known.planner.outside_ranges(),
+        Some(&judged),
+        at(0),
+        &[],
+    );
     insta::assert_yaml_snapshot!(status);
 }
 
@@ -186,7 +192,7 @@ fn of_many_warnings_the_first_are_shown_and_all_are_counted() {
         );
     }
     let known = known(&yaml);
-    let status = config_status(&known, &known.planner.strays(), None, at(0), &[]);
+    let status = config_status(&known, &known.planner.outside_ranges(), None, at(0), &[]);
     assert_eq!(status.counts.unwrap().warnings, 150);
     assert_eq!(status.warnings.len(), limit::CONFIG_WARNINGS);
     assert_eq!(status.warnings[0].object, "EndpointSlice shop/s-000");
@@ -204,7 +210,14 @@ fn pods_outside_the_ranges_of_their_nodes_are_a_condition_and_a_warning_of_the_n
     let fine = shop().replacen("status", ranges, 1);
     let status = |yaml: &str, previous: &[Condition], now| {
         let known = known(yaml);
-        config_status(&known, &known.planner.strays(), None, at(now), previous).conditions
+        config_status(
+            &known,
+            &known.planner.outside_ranges(),
+            None,
+            at(now),
+            previous,
+        )
+        .conditions
     };
     // Nodes without ranges are ignored.
     let unknown = status(&shop(), &[], 1);
@@ -212,13 +225,13 @@ fn pods_outside_the_ranges_of_their_nodes_are_a_condition_and_a_warning_of_the_n
     let known_good = status(&fine, &unknown, 2);
     insta::assert_yaml_snapshot!("pods_in_ranges", known_good);
 
-    let stray = fine.replace("nodeName: node-b", "nodeName: node-a");
-    let outside = status(&stray, &known_good, 3);
+    let moved = fine.replace("nodeName: node-b", "nodeName: node-a");
+    let outside = status(&moved, &known_good, 3);
     insta::assert_yaml_snapshot!("pods_outside_ranges", outside);
     // Unchanged since then.
-    assert_eq!(status(&stray, &outside, 4), outside);
+    assert_eq!(status(&moved, &outside, 4), outside);
 
-    let known = known(&stray);
+    let known = known(&moved);
     let warnings = objects(&known, true, "node-a").plan.warnings;
     assert_eq!(warnings.len(), 1);
     assert_eq!(warnings[0].reason, "PodsOutsideRanges");

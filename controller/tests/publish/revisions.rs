@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_controller::board::Acked;
+use portolan_controller::agent_registry::Acked;
 use portolan_planner::model::ProxyConfig;
 
 use crate::cluster::shop;
@@ -11,7 +11,7 @@ use crate::world::{World, applied, wall};
 
 /// An agent's answer from before a change of its settings does not confirm them.
 #[tokio::test(start_paused = true)]
-async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force() {
+async fn the_settings_of_a_node_are_reported_once_a_plan_with_them_is_in_force() {
     let world = World::of(&shop()).await;
     let number = |number, scheduler: &str| {
         let settings = portolan_plan::Settings {
@@ -23,49 +23,49 @@ async fn the_settings_that_a_node_has_are_said_once_a_plan_with_them_is_in_force
         let update = world.shared.write().planner.apply([config.into()]);
         world.notes.changed(&update);
     };
-    let said = || world.plan("node-a")["status"]["settingsRevision"].clone();
+    let revision = || world.plan("node-a")["status"]["settingsRevision"].clone();
     number(1, "rr");
     world.pass(1).await;
     world.agent("node-a");
     world.pass(10).await;
-    assert_eq!(said(), "default-1");
+    assert_eq!(revision(), "default-1");
     number(2, "mh");
     world.pass(10).await;
-    assert_eq!(said(), "default-1", "no agent has answered");
-    world.board.acked("node-a", failing(), wall());
+    assert_eq!(revision(), "default-1", "no agent has answered");
+    world.registry.acked("node-a", failing(), wall());
     world.pass(10).await;
-    assert_eq!(said(), "default-1", "not the whole plan is in force");
+    assert_eq!(revision(), "default-1", "not the whole plan is in force");
     let late = Acked {
         lag: Duration::from_secs(60),
         ..applied()
     };
-    world.board.acked("node-a", late, wall());
+    world.registry.acked("node-a", late, wall());
     world.pass(10).await;
-    assert_eq!(said(), "default-1", "it was made before the change");
-    world.board.acked("node-a", applied(), wall());
+    assert_eq!(revision(), "default-1", "it was made before the change");
+    world.registry.acked("node-a", applied(), wall());
     world.pass(10).await;
-    assert_eq!(said(), "default-2");
+    assert_eq!(revision(), "default-2");
 }
 
 /// A wave waits for it; otherwise an unchanged status is written again only after five minutes.
 #[tokio::test(start_paused = true)]
-async fn settings_whose_write_was_lost_are_said_soon_after() {
+async fn settings_whose_write_was_lost_are_reported_soon_after() {
     let world = World::of(&shop()).await;
     let mut config = ProxyConfig::of(portolan_plan::Settings::default());
     world.pass(1).await;
     world.agent("node-a");
     world.pass(10).await;
-    let said = || world.plan("node-a")["status"]["settingsRevision"].clone();
-    assert_eq!(said(), serde_json::Value::Null);
+    let revision = || world.plan("node-a")["status"]["settingsRevision"].clone();
+    assert_eq!(revision(), serde_json::Value::Null);
     Arc::make_mut(&mut config.current).number = Some(3);
     let update = world.shared.write().planner.apply([config.into()]);
     world.notes.changed(&update);
     world.server.refuse("proxyplans/node-a", Some(500));
-    world.board.acked("node-a", applied(), wall());
+    world.registry.acked("node-a", applied(), wall());
     world.pass(5).await;
     world.server.refuse("proxyplans/node-a", None);
     world.pass(60).await;
-    assert_eq!(said(), "default-3");
+    assert_eq!(revision(), "default-3");
 }
 
 fn failing() -> Acked {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_controller::board::{Acked, Delivery, Drift, InForce};
+use portolan_controller::agent_registry::{Acked, Delivery, Drift, InForce};
 use portolan_controller::publish::{Previous, status};
 use portolan_crds::ProxyPlanStatus;
 use portolan_plan::PlanHash;
@@ -49,13 +49,13 @@ fn conditions(status: &ProxyPlanStatus) -> Vec<String> {
 }
 
 #[test]
-fn a_node_that_has_what_it_was_sent_is_healthy() {
+fn a_node_with_the_sent_plan_is_healthy() {
     let status = status(Some(&delivery(applied())), at(2), &Previous::default());
     insta::assert_yaml_snapshot!(status);
 }
 
 #[test]
-fn what_fails_is_told_with_what_to_look_at() {
+fn failures_name_the_next_check() {
     let failing = Acked {
         applied: Some(PlanHash(1)),
         failures: vec!["add real server 10.244.1.1:80: no such service".into()],
@@ -109,7 +109,7 @@ fn each_state_of_an_agent_has_its_reason() {
         reported(Some(&hangs)),
         [
             "Applied False AnswerOverdue 5",
-            "Drifted False InPlace 5",
+            "Drifted False NoDrift 5",
             "Healthy False AnswerOverdue 5",
             "KernelSettings True Written 5"
         ],
@@ -127,15 +127,38 @@ fn each_state_of_an_agent_has_its_reason() {
     assert_eq!(of(differs)[2], "Healthy False NotInKernel 5");
 }
 
+#[test]
+fn drift_is_unknown_without_an_agent_and_before_its_first_comparison() {
+    let words = |delivery| {
+        let status = status(Some(&delivery), at(5), &Previous::default());
+        let mut all = status.conditions.into_iter();
+        all.find(|condition| condition.type_ == "Drifted")
+            .unwrap()
+            .message
+    };
+    let gone = Delivery {
+        connected: false,
+        ..delivery(applied())
+    };
+    let gone = words(gone);
+    assert!(gone.starts_with("the agent is not connected"), "{gone}");
+    let new = Delivery {
+        drifted: None,
+        ..delivery(applied())
+    };
+    let new = words(new);
+    assert!(new.starts_with("the agent has not compared"), "{new}");
+}
+
 /// Drift reported by an agent, and its presentation.
 #[test]
 fn drift_is_reported_by_kind_and_whether_it_persists() {
     let of = |drift: &[(&str, u64, u64, u64)]| {
-        let each = |(kind, found, repaired, standing): &(&str, u64, u64, u64)| Drift {
+        let each = |(kind, found, repaired, unrepaired): &(&str, u64, u64, u64)| Drift {
             kind: (*kind).into(),
             found: *found,
             repaired: *repaired,
-            standing: *standing,
+            unrepaired: *unrepaired,
         };
         let drifted = Delivery {
             drifted: Some(drift.iter().map(each).collect()),
@@ -149,21 +172,21 @@ fn drift_is_reported_by_kind_and_whether_it_persists() {
         (lines[1].clone(), status.drift, drifted.message.clone())
     };
     let (line, count, _) = of(&[]);
-    assert_eq!((line.as_str(), count), ("Drifted False InPlace 5", Some(0)));
+    assert_eq!((line.as_str(), count), ("Drifted False NoDrift 5", Some(0)));
     let (line, count, words) = of(&[("route", 1, 1, 0), ("weight", 3, 3, 0)]);
     assert_eq!(
         (line.as_str(), count),
-        ("Drifted False PutRight 5", Some(0))
+        ("Drifted False Repaired 5", Some(0))
     );
     assert!(
         words.contains("since the agent started: route 1, weight 3;"),
         "{words}"
     );
     let (line, count, words) = of(&[("route", 1, 1, 0), ("weight", 5, 3, 2)]);
-    let stands = "Drifted True ChangedByOthers 5";
-    assert_eq!((line.as_str(), count), (stands, Some(2)));
+    let unrepaired = "Drifted True ChangedByOthers 5";
+    assert_eq!((line.as_str(), count), (unrepaired, Some(2)));
     assert!(
-        words.contains("and it stands (weight 2): spec.settings.drift"),
+        words.contains("and the changes persist (weight 2): spec.settings.drift"),
         "{words}"
     );
 }
@@ -210,7 +233,7 @@ fn the_time_of_a_condition_moves_only_when_it_changes() {
         conditions(&bad),
         [
             "Applied False OperationsFailed 500",
-            "Drifted False InPlace 10",
+            "Drifted False NoDrift 10",
             "Healthy False OperationsFailed 500",
             "KernelSettings True Written 10"
         ]

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portolan_controller::board::{Acked, Board};
-use portolan_controller::known::Shared;
-use portolan_controller::publish::{Notes, Publisher};
+use portolan_controller::agent_registry::{Acked, AgentRegistry};
+use portolan_controller::cluster_state::Shared;
+use portolan_controller::publish::{Publisher, UpdateSender};
 use portolan_plan::PlanHash;
 use portolan_planner::model::ObjectId;
 use serde_json::Value;
@@ -37,8 +37,8 @@ pub(crate) fn wall() -> SystemTime {
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) shared: Shared,
-    pub(crate) board: Arc<Board>,
-    pub(crate) notes: Notes,
+    pub(crate) registry: Arc<AgentRegistry>,
+    pub(crate) notes: UpdateSender,
     task: JoinHandle<()>,
 }
 
@@ -50,14 +50,14 @@ impl World {
 
     fn with(server: Server, shared: Shared) -> Self {
         wall();
-        let board = Arc::new(Board::default());
+        let registry = Arc::new(AgentRegistry::default());
         let (publisher, notes) =
-            Publisher::with_clock(server.client(), shared.clone(), board.clone(), wall);
+            Publisher::with_clock(server.client(), shared.clone(), registry.clone(), wall);
         let task = tokio::spawn(publisher.run(std::future::pending()));
         Self {
             server,
             shared,
-            board,
+            registry,
             notes,
             task,
         }
@@ -121,8 +121,8 @@ impl World {
     /// The agent of a node connects and has received its plan.
     pub(crate) fn agent(&self, node: &str) -> SystemTime {
         let now = wall();
-        self.board.connected(node, "0.1.0", None, now);
-        self.board.acked(node, applied(), now);
+        self.registry.connected(node, "0.1.0", None, now);
+        self.registry.acked(node, applied(), now);
         now
     }
 

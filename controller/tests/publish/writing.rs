@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_controller::board::Acked;
+use portolan_controller::agent_registry::Acked;
 use portolan_crds::limit;
 use portolan_planner::model::ObjectId;
 use portolan_planner::model::SliceId;
@@ -65,7 +65,7 @@ async fn a_new_cluster_is_written_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_the_store_is_not_written_again_even_by_another_process() {
+async fn stored_objects_are_not_written_again_even_by_another_process() {
     let world = World::of(&shop()).await;
     for name in ["node-a", "node-b", "node-c"] {
         world.agent(name);
@@ -154,7 +154,7 @@ async fn the_plan_of_a_node_goes_and_comes_with_it() {
 /// A plan waiting thirty seconds does not delay the deletion of its node, and writes in flight end in the right
 /// order.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_comes_and_goes_leaves_the_last_word() {
+async fn the_last_state_of_a_node_that_comes_and_goes_is_written() {
     let world = World::of(&shop()).await;
     for round in 0..20 {
         world.remove([ObjectId::Node("node-b".into())]);
@@ -171,7 +171,7 @@ async fn a_node_that_comes_and_goes_leaves_the_last_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_change_is_put_right_within_ten_minutes() {
+async fn changes_by_others_are_reverted_within_ten_minutes() {
     let world = World::of(&shop()).await;
     let before = world.plan("node-a")["spec"].clone();
     let slices = world.server.names("proxyplanslices");
@@ -217,7 +217,7 @@ async fn conditions_are_written_at_once_and_the_rest_every_five_minutes() {
     );
     world.pass(10).await;
     // A successful batch causes no write.
-    world.board.acked("node-a", applied(), wall());
+    world.registry.acked("node-a", applied(), wall());
     world.pass(10).await;
     assert_eq!(plans(&world.server.take_writes()), Vec::<&str>::new());
     let failing = Acked {
@@ -225,11 +225,11 @@ async fn conditions_are_written_at_once_and_the_rest_every_five_minutes() {
         failed_operations: 1,
         ..applied()
     };
-    world.board.acked("node-a", failing, wall());
+    world.registry.acked("node-a", failing, wall());
     world.pass(1).await;
     assert_eq!(plans(&world.server.take_writes()), ["node-a/status"]);
     assert_eq!(world.conditions("node-a")[0], "Applied=False");
-    world.board.acked("node-a", applied(), wall());
+    world.registry.acked("node-a", applied(), wall());
     world.pass(10).await;
     world.server.take_made();
     world.pass(3000).await;
@@ -246,8 +246,8 @@ async fn an_agent_that_goes_is_unknown_after_a_minute_unless_another_controller_
     let world = World::of(&shop()).await;
     let (a, b) = (world.agent("node-a"), world.agent("node-b"));
     world.pass(10).await;
-    world.board.gone("node-a", a, wall());
-    world.board.gone("node-b", b, wall());
+    world.registry.gone("node-a", a, wall());
+    world.registry.gone("node-b", b, wall());
     world.pass(30).await;
     assert_eq!(world.conditions("node-a")[0], "Applied=True");
     // Another controller now has the stream of node-b and reports it.
@@ -270,7 +270,7 @@ async fn an_agent_that_goes_is_unknown_after_a_minute_unless_another_controller_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_an_agent_says_so_after_a_while() {
+async fn a_node_without_an_agent_is_reported_after_a_while() {
     let world = World::of(&shop()).await;
     world.pass(300).await;
     assert_eq!(world.conditions("node-a"), Vec::<String>::new());
@@ -279,7 +279,7 @@ async fn a_node_without_an_agent_says_so_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slices_are_written_as_the_proxyconfig_says() {
+async fn slices_are_written_as_the_proxyconfig_sets() {
     let world = World::of(&shop()).await;
     let shared = |value: &str| {
         let value = value.to_owned();
@@ -391,7 +391,7 @@ async fn every_object_fits_its_definition_at_the_limits() {
         ..applied()
     };
     world.agent("node-a");
-    world.board.acked("node-a", failing, wall());
+    world.registry.acked("node-a", failing, wall());
     world.pass(30).await;
     let made = world.server.take_made();
     let refused: Vec<_> = made.iter().filter(|made| made.code == 422).collect();

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{ClusterSource, Engine};
-use portolan_controller::known::Shared;
 use portolan_controller::manifests::FileContents;
 use portolan_controller::store::Store;
 use portolan_controller::watch::{Answer, Mark, ObjectUpdate};
@@ -127,7 +127,7 @@ fn nothing_is_streamed_before_every_kind_was_listed_once() {
 }
 
 #[test]
-fn what_waits_for_a_kind_that_is_missing_is_bounded_by_the_objects_there_are() {
+fn waiting_events_are_bounded_by_the_number_of_objects() {
     let mut controller = Controller::new();
     let mut lists = everything(vec![service("a")]);
     let last = lists.remove(0);
@@ -240,7 +240,7 @@ fn holding(annotations: &str) -> Object {
 }
 
 #[test]
-fn who_does_not_know_what_is_held_publishes_nothing_before_it_is_over() {
+fn a_controller_that_did_not_see_the_loss_publishes_nothing_until_it_is_over() {
     let approved = holding("proxy.portolan.dev/approve: loss-1");
     let gone = deleted(approved.id());
     for end in [present(approved), gone] {

@@ -126,7 +126,7 @@ async fn a_streamed_list_goes_on_with_the_changes() {
 /// If an object were planned before its watermark is known, an agent could get a plan that a lagging controller would
 /// later revert.
 #[tokio::test(start_paused = true)]
-async fn every_update_comes_with_how_far_its_kind_was_read() {
+async fn every_update_has_the_watermark_of_its_kind() {
     let mut events = streamed(&[node("a", "3", "z1")], "7");
     events.push(event("MODIFIED", &node("a", "8", "z3")));
     events.push(event("DELETED", &node("a", "9", "z2")));
@@ -197,7 +197,7 @@ async fn a_server_without_streamed_lists_is_read_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ignores_the_wish_for_a_stream_is_read_page_by_page() {
+async fn a_server_that_ignores_the_request_for_a_stream_is_read_page_by_page() {
     let server = Server::default().answers(
         "nodes",
         [
@@ -296,7 +296,7 @@ async fn a_server_that_refuses_within_the_stream_is_read_page_by_page() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_deleted_while_it_is_listed_is_gone() {
+async fn an_object_deleted_during_a_list_is_gone() {
     let events = vec![
         event("ADDED", &node("a", "3", "z1")),
         event("ADDED", &node("b", "4", "z1")),
@@ -308,7 +308,7 @@ async fn what_is_deleted_while_it_is_listed_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_cannot_be_read_is_not_asked_for_for_ever() {
+async fn an_unreadable_event_is_not_requested_forever() {
     let server = Server::default().answers(
         "nodes",
         [

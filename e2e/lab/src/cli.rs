@@ -1,23 +1,26 @@
 //! The command line.
 
+mod bench;
+mod guest;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::images::{self, Order, name};
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
+use crate::tiers::TIERS;
 use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{
-    cluster, demo, fuzz, guest, kernels, mutate, packages, progress, real, scenarios, verify,
-};
+use crate::{cluster, demo, fuzz, kernels, mutate, packages, real, scenarios, verify};
 
-/// Prepares this machine, builds, boots guests, runs the demo and all checks.
+/// Prepares this machine, builds, boots emulated machines (guests), runs the demo and all checks.
 #[derive(Parser)]
 #[command(
     name = "cargo lab",
@@ -31,35 +34,35 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the main task: two nodes, Services, clients, a change; then powers off
+    /// Shows the main task: two nodes, Services, clients, a change; then powers the emulated machine off
     Demo(Demo),
-    /// Runs all checks and tests whose inputs have changed since they passed, or some tiers of them
+    /// Runs all checks and tests whose inputs have changed since they passed, or some groups (tiers) of them
     Verify(Verify),
-    /// Runs scenarios by name
+    /// Runs scenarios, which are end-to-end tests on a kernel with IPVS, by name
     Scenarios(Scenarios),
     /// Runs scenarios on kernels of other Debian releases and prints a table
     Kernels(Kernels),
     /// Measures the cost of a part, compared with the kernel's own limit, with release builds
     #[command(subcommand)]
-    Bench(Bench),
-    /// Runs scenarios with a real API server by name, on this machine
+    Bench(bench::Bench),
+    /// Runs scenarios with a real API server on this machine, by name
     Cluster(Cluster),
     /// Starts a real Kubernetes control plane on this machine; runs until Ctrl-C
     ControlPlane(ControlPlane),
-    /// A cluster of emulated machines with real kubelets: `up`, `down`, and `test` with Kubernetes' own tests
+    /// Starts a cluster of emulated machines with real kubelets, runs Kubernetes' own tests on it, removes it
     Real(Real),
     /// Breaks the planner on purpose, one rule at a time, and checks that its tests fail
     Mutate(Mutate),
-    /// Feeds random messages, a million by default, to decoders and to both ends of the stream
+    /// Feeds random messages to decoders and to both ends of the stream
     Fuzz(Fuzz),
     /// Installs missing packages, builds the programs and prints their paths
     Build,
     /// Builds and checks the images of the controller and the agent; pushes nothing
     Image(Image),
-    /// The emulated machine whose kernel has IPVS
+    /// Runs a command or a shell in an emulated machine (guest) whose kernel has IPVS
     #[command(subcommand)]
-    Guest(GuestCommand),
-    /// Started by `cargo verify` for each batch of units
+    Guest(guest::Guest),
+    /// Runs units (single checks); started by `cargo verify` for each batch of them
     #[command(name = verify::COMMAND, hide = true)]
     Unit(Unit),
 }
@@ -75,13 +78,13 @@ struct Unit {
 
 #[derive(Args)]
 struct How {
-    /// Run the long forms too: every mutation, long soaks, more nodes
+    /// Runs the long forms too: every mutation, long soaks, more nodes
     #[arg(long)]
     long: bool,
     /// Seed of the random choices, to repeat another run; default: from the clock
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Kernel for units that need IPVS
+    /// Where tests run that need a kernel with IPVS
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
 }
@@ -104,45 +107,56 @@ impl How {
 
 #[derive(Args)]
 struct Demo {
-    /// Keep it running and print commands to try; Ctrl-C ends it
+    /// Keeps the emulated machine running and prints commands to try; Ctrl-C ends it
     #[arg(long, conflicts_with = "cluster")]
     keep: bool,
-    /// Use a real API server and change objects with kubectl
+    /// Uses a real API server and changes objects with kubectl
     #[arg(long)]
     cluster: bool,
-    /// Trace one change to the kernels with Jaeger and draw it; on a terminal, Jaeger then stays open until Ctrl-C
+    /// Records a trace of one change, from the API to the kernels, in Jaeger, and draws it. On a terminal, Jaeger
+    /// then stays open until Ctrl-C
     #[arg(long, requires = "cluster")]
     traces: bool,
-    /// Path of that picture (SVG); default: in the lab's cache
+    /// Path of the picture of the trace (SVG); default: in the lab's cache
     #[arg(long, requires = "traces", value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// Kernel to use
+    /// Where the demo runs
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
 }
 
 #[derive(Args)]
 struct Verify {
-    /// Run only this tier; may be repeated
-    #[arg(long = "tier", value_name = "NAME")]
+    /// Runs only this tier; may be repeated
+    #[arg(long = "tier", value_name = "NAME", value_parser = tiers())]
     tiers: Vec<String>,
-    /// Run everything, also what has passed and has not changed since
+    /// Runs everything, also what has passed and has not changed since
     #[arg(long)]
     fresh: bool,
-    /// Run nothing: print what would run, and its last duration
+    /// Prints what would run, and its last duration, and runs nothing
     #[arg(long)]
     list: bool,
     #[command(flatten)]
     how: How,
 }
 
+/// The names of tiers.
+fn tiers() -> PossibleValuesParser {
+    PossibleValuesParser::new(TIERS.iter().map(|tier| tier.name))
+}
+
 #[derive(Args)]
 struct Scenarios {
-    /// Kernel to use
+    /// Where the scenarios run
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
-    /// Names, or --all, as for `portolan-scenarios run`
-    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    /// Names of scenarios (`cargo verify --list --fresh --tier guest` prints them), or --all
+    #[arg(
+        value_name = "NAME",
+        required = true,
+        allow_hyphen_values = true,
+        trailing_var_arg = true
+    )]
     words: Vec<String>,
 }
 
@@ -155,61 +169,36 @@ struct Kernels {
     scenarios: Vec<String>,
 }
 
-#[derive(Subcommand)]
-enum Bench {
-    /// The node agent: applying a whole plan, one change, a restart, memory
-    Node(BenchNode),
-    /// The stream: agents of thousands of nodes, one change, many changes, another controller
-    Stream(BenchStream),
-    /// Traces: cold sync and a change without traces, with one trace per hundred changes, with a trace of each change
-    Traces(BenchTraces),
-}
-
-#[derive(Args)]
-struct BenchNode {
-    /// Kernel to use
-    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
-    place: Place,
-    /// --services N, --endpoints M, --runs R, -o json, as for `portolan-scenarios bench node`
-    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
-    words: Vec<String>,
-}
-
-#[derive(Args)]
-struct BenchStream {
-    /// --agents N, --services N, --endpoints N, --churn S, --insecure, -o json, as for `portolan-scenarios bench
-    /// stream`
-    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
-    words: Vec<String>,
-}
-
-#[derive(Args)]
-struct BenchTraces {
-    /// --agents N, --services N, --endpoints N, --rounds R, -o json, as for `portolan-scenarios bench traces`
-    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
-    words: Vec<String>,
-}
-
 #[derive(Args)]
 struct Cluster {
     /// Kubernetes version of the control plane
     #[arg(long, value_enum, default_value_t = Release::Usual)]
     kubernetes: Release,
-    /// Names, or --all, as for `portolan-scenarios cluster`
-    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    /// Names of scenarios (`cargo verify --list --fresh --tier cluster` prints them), or --all
+    #[arg(
+        value_name = "NAME",
+        required = true,
+        allow_hyphen_values = true,
+        trailing_var_arg = true
+    )]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct Real {
-    /// `prepare`, or `up`, `down` or `test` with their options, as for `portolan-scenarios real`
-    #[arg(required = true, allow_hyphen_values = true, trailing_var_arg = true)]
+    /// prepare, up, down, test, operations, skew or compare, with its options, such as `up --nodes 3`
+    #[arg(
+        value_name = "COMMAND",
+        required = true,
+        allow_hyphen_values = true,
+        trailing_var_arg = true
+    )]
     words: Vec<String>,
 }
 
 #[derive(Args)]
 struct Mutate {
-    /// Only mutations with this text in their name, case-insensitive
+    /// Text in the names of mutations to run, case-insensitive; default: all mutations
     #[arg(long, value_name = "NAME-PART")]
     only: Option<String>,
 }
@@ -223,7 +212,7 @@ struct Fuzz {
 
 #[derive(Args)]
 struct Image {
-    /// Tag of the images; default: the chart's
+    /// Tag of the images
     #[arg(long, value_name = "TAG", default_value = images::VERSION, value_parser = name::tag)]
     tag: String,
     /// Repository of the images, as for the chart's image.repository; default: names without a registry
@@ -232,57 +221,33 @@ struct Image {
     /// Output directory of portolan-controller.tar and portolan-agent.tar; default: in the lab's cache
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
-    /// Build of the programs: as released, which takes minutes the first time, or as for tests
+    /// Build profile of the programs
     #[arg(long, value_enum, default_value_t = ImageProfile::Shipped)]
     profile: ImageProfile,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ImageProfile {
-    /// Small, without paths of this machine
+    /// As released: small, without paths of this machine; the first build takes minutes
     Shipped,
-    /// Large and slow, but built within a minute or two
+    /// As for tests: large and slow, but built within a minute or two
     Dev,
 }
 
 #[derive(Args)]
 struct ControlPlane {
-    /// More options, such as `--nodes 3`, as for `portolan-scenarios control-plane`
-    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    /// Options: --nodes N, --old-etcd, --controllers NAMES, --user NAME, --traces
+    #[arg(
+        value_name = "OPTION",
+        allow_hyphen_values = true,
+        trailing_var_arg = true
+    )]
     words: Vec<String>,
 }
 
-#[derive(Subcommand)]
-enum GuestCommand {
-    /// Runs one command in a fresh guest and returns its output and exit status
-    Run(GuestRun),
-    /// Opens a root shell in the guest that `cargo demo --keep` keeps running
-    Shell,
-}
-
-#[derive(Args)]
-struct GuestRun {
-    /// Memory of the guest, MB
-    #[arg(long, default_value_t = 3000)]
-    memory: u32,
-    /// Timeout of the command, seconds (times PORTOLAN_SLOWNESS)
-    #[arg(long, default_value_t = 600)]
-    deadline: u64,
-    /// Load another kernel module, for example br_netfilter; may be repeated
-    #[arg(long = "module", value_name = "NAME")]
-    modules: Vec<String>,
-    /// Let the guest reach this machine as 10.0.2.2
-    #[arg(long)]
-    network: bool,
-    /// Add a program, such as a built test, to the guest's PATH; may be repeated
-    #[arg(long = "with", value_name = "FILE")]
-    programs: Vec<PathBuf>,
-    /// Allow `cargo lab guest shell` to connect
-    #[arg(long)]
-    shell: bool,
-    /// A program of the workspace or of the guest, with its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM ARGS")]
-    command: Vec<String>,
+/// The command line with its help, for the generated reference.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
 }
 
 /// Runs the command line and returns its exit status.
@@ -325,9 +290,7 @@ fn run(command: Command) -> Result<u8> {
             let all = kernels::run(&kernel, &scenarios, &mut std::io::stdout())?;
             Ok(u8::from(!all))
         }
-        Command::Bench(Bench::Node(node)) => measure_node(&node),
-        Command::Bench(Bench::Stream(BenchStream { words })) => measure("stream", &words),
-        Command::Bench(Bench::Traces(BenchTraces { words })) => measure("traces", &words),
+        Command::Bench(bench) => bench.run(),
         Command::Cluster(Cluster { kubernetes, words }) => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             cluster::run_scenarios(kubernetes, &words, &mut std::io::stdout())
@@ -347,8 +310,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),
         Command::Build => build(),
         Command::Image(image) => make_images(image),
-        Command::Guest(GuestCommand::Run(run)) => guest_run(run),
-        Command::Guest(GuestCommand::Shell) => guest::shell::connect().map(|()| 0),
+        Command::Guest(guest) => guest.run(),
         Command::Unit(Unit { how, names }) => {
             Ok(u8::from(!verify::run_units(&names, how.parse())?))
         }
@@ -360,14 +322,6 @@ fn run_scenarios(named: &Scenarios) -> Result<u8> {
         .chain(named.words.iter().map(String::as_str))
         .collect();
     scenarios::run(&words, named.place, Mode::default(), &mut std::io::stdout())
-}
-
-fn measure_node(node: &BenchNode) -> Result<u8> {
-    let words: Vec<&str> = ["bench", "node"]
-        .into_iter()
-        .chain(node.words.iter().map(String::as_str))
-        .collect();
-    scenarios::measure(&words, node.place, &mut std::io::stdout())
 }
 
 fn build() -> Result<u8> {
@@ -389,34 +343,4 @@ fn make_images(image: Image) -> Result<u8> {
         },
     };
     Ok(u8::from(!images::run(&order, &mut std::io::stdout())?))
-}
-
-/// A benchmark on a control plane of this machine.
-fn measure(what: &str, words: &[String]) -> Result<u8> {
-    let words = words.iter().map(String::as_str);
-    let words: Vec<&str> = ["bench", what].into_iter().chain(words).collect();
-    cluster::measure(&words, &mut std::io::stdout())
-}
-
-fn guest_run(run: GuestRun) -> Result<u8> {
-    let image = guest::prepare(&packages::ensure()?, None)?;
-    let mut payload = guest::Payload::default();
-    for program in &run.programs {
-        payload.program(program);
-    }
-    let mut job = guest::Job::new(run.command, payload);
-    job.environment = progress::for_programs();
-    if job
-        .command
-        .first()
-        .is_some_and(|name| name.starts_with("portolan-"))
-    {
-        job = scenarios::with_our_programs(job, &Programs::build(Profile::Dev)?);
-    }
-    job.memory = run.memory;
-    job.modules = run.modules;
-    job.network = run.network;
-    job.shell = run.shell;
-    job.deadline = Some(Duration::from_secs(run.deadline));
-    guest::run(&image, &job, &mut std::io::stdout())
 }

@@ -20,6 +20,7 @@ pub mod mutate;
 pub mod nested;
 pub mod packages;
 pub mod process;
+pub mod programs;
 pub mod progress;
 mod real;
 pub mod scenarios;

@@ -1,6 +1,6 @@
 //! The only module that starts programs. Touches: the process table.
 //!
-//! Invariant: a started program is in the table of `packages.rs`, is a developer's tool needed for building anyway
+//! Invariant: a started program is in the table of `programs.rs`, is a developer's tool needed for building anyway
 //! (cargo, rustc, git, go for the control plane), or was built or found by `nested.rs` and `tools.rs`. Long-running
 //! children end with the lab.
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 
-use crate::packages;
+use crate::programs;
 
 /// Developers' tools, which every machine that can build this project has. Go is needed only for the control plane;
 /// `tools.rs` reports if it is missing. rustc links with cc.
@@ -28,7 +28,7 @@ const OUTER_CARGO: &[&str] = &[
 /// # Errors
 /// The program is in no table, so it would be missing on a fresh machine.
 pub fn program(name: &str) -> Result<Command> {
-    if packages::find(name).is_some() {
+    if programs::find(name).is_some() {
         let mut command = raw(name);
         command.env("PATH", with_system_folders());
         Ok(command)
@@ -41,7 +41,7 @@ pub fn program(name: &str) -> Result<Command> {
     } else {
         bail!(
             "`{name}` is not in the table of programs; add it with its Debian package and the \
-             reason to e2e/lab/src/packages.rs"
+             reason to e2e/lab/src/programs.rs"
         )
     }
 }
@@ -226,7 +226,7 @@ mod tests {
     fn a_program_outside_the_table_is_refused_with_the_way_to_add_it() {
         let message = program("wget").unwrap_err().to_string();
         assert!(
-            message.contains("`wget`") && message.contains("packages.rs"),
+            message.contains("`wget`") && message.contains("programs.rs"),
             "{message}"
         );
         assert!(program("/usr/bin/ip").is_err());

@@ -46,7 +46,7 @@ const DEADLINE: Duration = Duration::from_secs(2400);
 /// Memory of a guest for benchmarks, MB.
 const MEASURED_MEMORY: u32 = 4000;
 
-/// Whether a scenario needs a kernel or a control plane of its own.
+/// Whether a scenario needs a separate kernel or control plane.
 #[must_use]
 pub fn runs_alone(scenario: &str) -> bool {
     apart::runs_alone(scenario)
@@ -55,11 +55,11 @@ pub fn runs_alone(scenario: &str) -> bool {
 /// The kernel to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
-    /// The emulated machine's.
+    /// On an emulated machine.
     Guest,
-    /// This machine's own.
+    /// On this machine.
     Here,
-    /// This machine's own if it has IPVS and the user is root, else the emulated machine's.
+    /// On this machine if its kernel has IPVS and the user is root, else on an emulated machine.
     Auto,
 }
 

@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn tests_are_named_after_their_program() {
-        let mut seen = seen("test nobodys ... ok");
+        let mut seen = seen("test orphaned ... ok");
         assert_eq!(seen, Seen::default(), "no program has begun");
         seen.program("portolan-planner::planner");
         for line in [

@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use portolan_agent::kernel::linux::Datagram;
 use portolan_agent::kernel::{IptablesChoice, LinuxKernel};
+use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, Programmer};
 use portolan_agent::record::Record;
-use portolan_agent::slot::PlanSlot;
 use portolan_plan::{PlanHash, StagedChanges};
 use tokio::sync::watch;
 
@@ -34,7 +34,7 @@ pub struct Outcome {
 /// A programmer at work. It does not listen to events of the network: nothing happens there.
 #[derive(Debug)]
 pub struct Agent {
-    slot: Arc<PlanSlot>,
+    plans: Arc<PlanWatch>,
     applied: watch::Receiver<Applied>,
     watch: Watch,
     thread: Option<JoinHandle<Result<()>>>,
@@ -52,12 +52,12 @@ impl Agent {
         waits: Waits,
         tap: Option<impl FnMut(Datagram<'_>) + Clone + Send + 'static>,
     ) -> Result<Self> {
-        let slot = Arc::new(PlanSlot::default());
+        let plans = Arc::new(PlanWatch::default());
         let (send, applied) = watch::channel(Applied::default());
         let watch = Watch::default();
         let record = Record::open(state)?;
         let thread = namespace.start("programmer", {
-            let (slot, watch) = (slot.clone(), watch.clone());
+            let (plans, watch) = (plans.clone(), watch.clone());
             move || {
                 let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
                 if let Some(tap) = tap {
@@ -67,12 +67,12 @@ impl Agent {
                 // No receiver tracks draining, so nothing has a deadline.
                 let draining = watch::Sender::default();
                 let health = Arc::default();
-                Programmer::new(kernel, slot, record, send, draining, health).run();
+                Programmer::new(kernel, plans, record, send, draining, health).run();
                 Ok(())
             }
         })?;
         Ok(Self {
-            slot,
+            plans,
             applied,
             watch,
             thread: Some(thread),
@@ -86,7 +86,7 @@ impl Agent {
     /// It failed, or took too long.
     pub fn program(&self, staged: StagedChanges) -> Result<Outcome> {
         drop(self.watch.take());
-        let generation = self.slot.commit(staged, PlanHash::default())?;
+        let generation = self.plans.commit(staged, PlanHash::default())?;
         let applied = self.waits.until(
             "the plan to be in force",
             LIMIT,
@@ -118,7 +118,7 @@ impl Agent {
     /// # Errors
     /// Its own, if it could not even begin.
     pub fn stop(mut self) -> Result<()> {
-        self.slot.stop();
+        self.plans.stop();
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
@@ -131,7 +131,7 @@ impl Agent {
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.slot.stop();
+        self.plans.stop();
         if let Some(thread) = self.thread.take() {
             // Callers that need its error call `stop`.
             drop(thread.join());

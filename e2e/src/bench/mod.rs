@@ -41,7 +41,7 @@ use self::process::Controller;
 use self::recording::{Recorder, Recording};
 use self::report::{Measured, Parts};
 use self::scale::Scale;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 use crate::{stop, witness};
 

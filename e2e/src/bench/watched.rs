@@ -153,8 +153,8 @@ impl Kernel for Watched {
         )
     }
 
-    fn foresee_observing(&mut self) {
-        self.timed(LinuxKernel::foresee_observing, |asked, took| {
+    fn prepare_observe(&mut self) {
+        self.timed(LinuxKernel::prepare_observe, |asked, took| {
             asked.reading += took;
         });
     }
@@ -185,11 +185,11 @@ impl Kernel for Watched {
         )
     }
 
-    fn foresee(&mut self, ops: &[Op]) {
+    fn prepare(&mut self, ops: &[Op]) {
         let kind = |op: &Op| op.kind();
         let kind = ops.first().map(kind);
         self.timed(
-            |kernel| kernel.foresee(ops),
+            |kernel| kernel.prepare(ops),
             |asked, took| {
                 if let Some(kind) = kind {
                     *asked.writing.entry(kind).or_default() += took;

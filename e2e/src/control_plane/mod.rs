@@ -26,7 +26,7 @@ use authority::Authority;
 pub use clients::Reach;
 pub use part::Part;
 
-use crate::harness::logs;
+use crate::logs;
 use crate::program::{Program, Running};
 use crate::waits::Waits;
 use crate::work_folder::WorkFolder;

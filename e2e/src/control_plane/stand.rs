@@ -11,7 +11,7 @@ use clap::{Args, value_parser};
 use super::kubelet::Kubelet;
 use super::{ControlPlane, FROM_A_GUEST, Options, PORT_ATTEMPTS, Part, Reach, Store};
 use crate::jaeger::{Jaeger, Ports};
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::stop;
 
 /// Pods that a node has room for.

@@ -10,11 +10,12 @@ use anyhow::{Context, Result, anyhow};
 use ipvs_rs::{Protocol, ServiceKey, Socket};
 
 use super::{pod_at, promised};
+use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::console::Table;
 use crate::manifests::Manifests;
 use crate::namespace::Namespace;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::topology::Topology;
 use crate::topology::world::Node;
 use crate::waits::Waits;

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use portolan_plan::PlanDocument;
 
 use super::pod_at;
+use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::console::{Console, Table};
-use crate::scenario::Checks;
 use crate::topology::Topology;
 use crate::topology::world::Node;
 use crate::witness::{self, VirtualServer};

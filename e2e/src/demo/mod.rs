@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
+use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::console::{Console, Table};
 use crate::files::Files;
 use crate::manifests::Manifests;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::topology::world::{Family, Node, OUTSIDE, Pod, Resident, outside_address};
 use crate::topology::{Network, PREFIX, Topology};
 use crate::traffic::Protocol;
@@ -166,7 +167,7 @@ fn stay(console: Console, cluster: &Cluster) -> Result<()> {
         ),
         (
             "portolan-scenarios dial outside 10.96.0.53:53 --udp".to_owned(),
-            "ask as an outsider",
+            "ask as an external client",
         ),
         (
             format!("vi {folder}/endpoints-web.yaml"),

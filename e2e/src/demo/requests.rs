@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::pod_at;
+use crate::checks::Checks;
 use crate::console::Table;
 use crate::manifests::{Frontend, Manifests};
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::topology::Topology;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::client::{self, Outcome};

@@ -15,7 +15,7 @@ use crate::traffic::http::{self, Response};
 use crate::waits::ANSWER;
 use crate::witness;
 
-/// The three kinds of clients of a node: a pod of no Service, the node itself, and an outsider.
+/// The three kinds of clients of a node: a pod of no Service, the node itself, and an external client.
 pub(crate) const fn clients_of(node: Node) -> [Resident; 3] {
     [
         Resident::Pod(node.pod(3)),

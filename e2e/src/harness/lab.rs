@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::servers::Servers;
 use crate::cluster::Cluster;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::topology::world::Node;
 use crate::topology::{Network, Topology};
 use crate::witness;

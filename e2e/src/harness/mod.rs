@@ -1,12 +1,11 @@
-//! Shared code of scenarios: the lab with its programs ([`Lab`]), the runner of a scenario's parts, logs attached to
-//! a failure ([`logs`]), and steady traffic ([`loads`]).
+//! Shared code of scenarios: the lab with its programs ([`Lab`]), the runner of a scenario's parts, and steady
+//! traffic ([`loads`]).
 //!
 //! Waiting is [`Waits::eventually`](crate::waits::Waits::eventually), with the deadlines named beside it.
 
 mod ask;
 mod lab;
 pub(crate) mod loads;
-pub(crate) mod logs;
 mod parts;
 pub(crate) mod servers;
 

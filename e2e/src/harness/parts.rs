@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Error, Result};
 
 use super::Lab;
-use crate::scenario::Checks;
+use crate::checks::Checks;
 
 /// A part of a scenario and its name, which appears in errors only.
 pub(crate) type Part<L> = (&'static str, fn(&mut L, &mut Checks) -> Result<()>);

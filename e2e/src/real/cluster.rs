@@ -12,9 +12,9 @@ use super::node::Node;
 use super::node_files::{self, Common, DNS, FLANNEL, PODS};
 use super::{Choice, Kit};
 use crate::control_plane::{ControlPlane, ForNodes, Options, Reach};
-use crate::harness::logs;
+use crate::logs;
 use crate::program::{Program, Running};
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 
 /// From power-on to Ready; measured: 25 s.

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::cluster::{AGNHOST, Cluster, image};
 use super::network::addresses;
-use crate::scenario::{Checks, Stage};
+use crate::checks::Checks;
+use crate::stage::Stage;
 
 const NAMESPACE: &str = "host-port";
 /// The Service `kubernetes`.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::cluster::{AGNHOST, Cluster, image};
-use crate::scenario::Stage;
+use crate::stage::Stage;
 
 const NAMESPACE: &str = "inspector";
 const STARTED: Duration = Duration::from_secs(240);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{AGNHOST, Cluster, image};
 use super::network::addresses;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 
 const NAMESPACE: &str = "load";
 /// The port of the Service on each node.

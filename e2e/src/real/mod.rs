@@ -23,7 +23,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand, value_parser};
 
-use crate::scenario::{Checks, Stage};
+use crate::checks::Checks;
+use crate::stage::Stage;
 use crate::stop;
 use cluster::Cluster;
 use network::Pods;

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::namespace::{self, Temporary};
 use crate::program::Program;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::waits::sleep_until;
 
 /// The namespace. One cluster at a time: two would not have room on a machine.

@@ -9,7 +9,8 @@ use super::cluster::Cluster;
 use super::inspector::{self, Picture};
 use super::load::Load;
 use super::proxy::{self, AGENTS, NAMESPACE};
-use crate::scenario::{Checks, Stage};
+use crate::checks::Checks;
+use crate::stage::Stage;
 
 /// Another image is on all nodes; measured: 90 s.
 const UPGRADED: Duration = Duration::from_secs(600);

@@ -11,7 +11,7 @@ use super::cluster::Cluster;
 use super::network::CONTROL_PLANE;
 use crate::control_plane::Reach;
 use crate::program::Program;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 
 /// Where the images of Portolan are said to be in the nodes' stores; there is no such registry.
 const REPOSITORY: &str = "lab.example/portolan";

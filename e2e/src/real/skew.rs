@@ -10,7 +10,8 @@ use anyhow::{Result, ensure};
 use super::cluster::Cluster;
 use super::load::{Load, new_service_answers};
 use super::proxy::{self, NAMESPACE};
-use crate::scenario::{Checks, Stage};
+use crate::checks::Checks;
+use crate::stage::Stage;
 
 /// The tag of the earlier images.
 const EARLIER: &str = "earlier";

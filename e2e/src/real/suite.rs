@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::cluster::Cluster;
 use super::table::{Chosen, quoted};
+use crate::checks::Checks;
 use crate::control_plane::Reach;
 use crate::program::Program;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::stop;
 
 /// For one test, on hardware; with two of them side by side most take 50 to 180 s in emulated machines.

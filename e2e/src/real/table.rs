@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::scenario::Stage;
+use crate::stage::Stage;
 
 /// The file.
 const TESTS: &str = "real/tests.yaml";

@@ -107,7 +107,7 @@ fn quiet(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
                 lab,
                 node,
                 0,
-                "it is off on this node, which serves only IPv4",
+                "IPv6 is off on this node, which serves only IPv4",
             ),
         );
         checks.check(

@@ -16,7 +16,7 @@ use crate::traffic::server::Server;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "topology",
-    shows: "pods, nodes and outsiders reach each other without any Service",
+    shows: "pods, nodes and external clients reach each other without any Service",
     run,
 };
 
@@ -89,7 +89,7 @@ fn reaches_all_residents(
     })
 }
 
-/// Outsiders know no route to pods.
+/// External clients know no route to pods.
 fn should_reach(from: Resident, to: Resident) -> bool {
     from != to && !matches!((from, to), (Resident::Outside, Resident::Pod(_)))
 }

@@ -1,15 +1,15 @@
 //! Residents of the lab and their addresses: two nodes in two zones, three pods on each, one
-//! outsider. Pure data; manifests and tables use the same addresses.
+//! external client. Pure data; manifests and tables use the same addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::Deserialize;
 
-/// The IPv4 service range that nodes route and outsiders send to node-a.
+/// The IPv4 service range that nodes route and external clients send to node-a.
 pub const SERVICES_V4: &str = "10.96.0.0/12";
 /// The IPv6 service range.
 pub const SERVICES_V6: &str = "fd00:10:96::/112";
-/// Where balancers' addresses and external IPs of the lab are; outsiders send these to node-a too.
+/// Where balancers' addresses and external IPs of the lab are; external clients send these to node-a too.
 pub const EXTERNAL_V4: &str = "203.0.113.0/24";
 /// The same over IPv6.
 pub const EXTERNAL_V6: &str = "2001:db8:113::/64";
@@ -23,7 +23,7 @@ pub const PODS_PER_NODE: u8 = 3;
 /// A node of the lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// node-a, in zone-1; outsiders enter the service ranges here.
+    /// node-a, in zone-1; external clients enter the service ranges here.
     A,
     /// node-b, in zone-2.
     B,
@@ -218,10 +218,10 @@ impl Pod {
     }
 }
 
-/// The name of the outsider.
+/// The name of the external client.
 pub const OUTSIDE: &str = "outside";
 
-/// The outsider's address.
+/// The external client's address.
 #[must_use]
 pub fn outside_address(family: Family) -> IpAddr {
     underlay(family, 100)

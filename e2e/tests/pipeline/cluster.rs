@@ -8,20 +8,20 @@ use std::time::Duration;
 
 use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
+use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, Programmer};
 use portolan_agent::receive::{Access, Address, Receiver};
 use portolan_agent::record::Record;
-use portolan_agent::slot::PlanSlot;
+use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
-use portolan_controller::known::Shared;
-use portolan_controller::serve::{Listen, serve};
 use portolan_controller::store::Store;
+use portolan_controller::stream::{Listen, serve};
 use portolan_plan::PlanHash;
 use portolan_reconcile::{Desired, HostAddress, Op};
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
 
-/// Longer than anything takes; a wait that ends here is a failure.
+/// Timeout of every wait, longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) const WEB: &str = "apiVersion: v1
@@ -124,7 +124,7 @@ impl Cluster {
         let (socket, served) = (self.socket(), store.clone());
         let server = tokio::spawn(async move {
             let (listener, _) = Listen::Unix(socket).open_insecure().await.unwrap();
-            // A sender that was dropped ends the wait as well.
+            // A dropped sender also ends the wait.
             serve(listener, served, Arc::default(), async {
                 drop(ended.await);
             })
@@ -157,7 +157,7 @@ impl Cluster {
         self.run();
     }
 
-    /// Puts a manifest into the folder, whole at once.
+    /// Writes a manifest into the folder atomically.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let fresh = self.folder.path().join("fresh");
         std::fs::write(&fresh, text).unwrap();
@@ -174,7 +174,7 @@ impl Cluster {
 pub(crate) struct Agent {
     pub(crate) name: String,
     pub(crate) kernel: SharedModel,
-    slot: Arc<PlanSlot>,
+    plans: Arc<PlanWatch>,
     applied: watch::Receiver<Applied>,
     receiver: tokio::task::JoinHandle<()>,
     programmer: JoinHandle<()>,
@@ -198,20 +198,20 @@ impl Agent {
         let host = HostAddress::on("eth0", address.parse().unwrap());
         kernel.lock().state.host.addresses = vec![host];
         let state = tempfile::tempdir().unwrap();
-        let slot = Arc::new(PlanSlot::default());
+        let plans = Arc::new(PlanWatch::default());
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state.path()).unwrap();
         let (drains, draining) = watch::channel(BTreeSet::new());
         let health: Arc<Health> = Arc::default();
         let programmer = {
             let health = health.clone();
-            Programmer::new(kernel.clone(), slot.clone(), record, send, drains, health)
+            Programmer::new(kernel.clone(), plans.clone(), record, send, drains, health)
         };
         let receiver = Receiver {
             node: name.into(),
             version: "test".into(),
             controllers: Access::insecure(Address::Unix(cluster.socket())).into(),
-            slot: slot.clone(),
+            plans: plans.clone(),
             applied: applied.clone(),
             draining,
             health,
@@ -220,7 +220,7 @@ impl Agent {
         Self {
             name: name.into(),
             kernel,
-            slot,
+            plans,
             applied,
             receiver: tokio::spawn(receiver.run()),
             programmer: std::thread::spawn(move || programmer.run()),
@@ -231,7 +231,7 @@ impl Agent {
     /// Ends the agent, and leaves its kernel.
     pub(crate) fn stop(self) -> SharedModel {
         self.receiver.abort();
-        self.slot.stop();
+        self.plans.stop();
         self.programmer.join().unwrap();
         self.kernel
     }
@@ -242,7 +242,7 @@ impl Agent {
             .await
     }
 
-    /// The first thing done that this holds for.
+    /// The first result of a pass that satisfies a condition.
     pub(crate) async fn applied_where(&self, holds: impl FnMut(&Applied) -> bool) -> Applied {
         let mut applied = self.applied.clone();
         let waited = tokio::time::timeout(LIMIT, applied.wait_for(holds)).await;
@@ -252,7 +252,7 @@ impl Agent {
             .clone()
     }
 
-    /// Waits until the virtual servers, written out, are like this.
+    /// Waits until the virtual servers, as text, satisfy a condition.
     pub(crate) async fn wait(&self, what: &str, holds: impl Fn(&str) -> bool) {
         let started = tokio::time::Instant::now();
         while !holds(&self.servers()) {
@@ -265,7 +265,7 @@ impl Agent {
         }
     }
 
-    /// All virtual and real servers, written out.
+    /// All virtual and real servers as text.
     fn servers(&self) -> String {
         let kernel = self.kernel.lock();
         let mut text = String::new();
@@ -280,12 +280,12 @@ impl Agent {
         text
     }
 
-    /// The operations that were made since the last [`Agent::forget`].
+    /// The operations since the last [`Agent::forget`].
     pub(crate) fn log(&self) -> Vec<Op> {
         self.kernel.lock().log.clone()
     }
 
-    /// Begins a new log.
+    /// Clears the log of operations.
     pub(crate) fn forget(&self) {
         self.kernel.lock().log.clear();
     }
@@ -314,7 +314,7 @@ impl Agent {
     }
 }
 
-/// Waits until the kernel holds exactly what the controller's plan asks for, with nothing failed.
+/// Waits until the kernel matches the controller's plan exactly, without failures.
 pub(crate) async fn settled(cluster: &Cluster, agent: &Agent) {
     let store = &cluster
         .running

@@ -1,5 +1,5 @@
-//! The whole way in one process: manifests, controller, gRPC over a Unix socket, agents, and the
-//! model kernel, which refuses what the real one refuses.
+//! The whole path in one process: manifests, controller, gRPC over a Unix socket, agents, and the
+//! model kernel, which rejects the same operations as a real kernel.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +64,7 @@ async fn one_endpoint_more_costs_one_operation_on_each_node() {
             .await;
         settled(&cluster, agent).await;
     }
-    // node-b has the new endpoint itself, and so a hairpin entry more.
+    // node-b has the new endpoint itself, so it has one more hairpin entry.
     let made = |agent: &Agent| {
         agent
             .log()
@@ -152,7 +152,7 @@ async fn policy_local_is_served_by_the_nodes_own_endpoints_or_refuses() {
     }
     let [(a, _), (b, _)] = &agents;
     let ending = "nodeName: node-a, conditions: {ready: false, serving: true, terminating: true}";
-    // Another endpoint, of node-b, shows that the change has arrived.
+    // Another endpoint, on node-b, shows that the change has arrived.
     let ending = SLICE.replace("nodeName: node-a", ending)
         + "- {addresses: [10.244.2.6], nodeName: node-b}\n";
     cluster.write("slice.yaml", &ending);
@@ -187,7 +187,7 @@ async fn a_restarted_controller_changes_nothing_that_is_right() {
     agent.forget();
     let before = agent.applied(0).await.generation;
     cluster.restart().await;
-    // The confirmation that the plan is the present one is an empty batch.
+    // An empty batch confirms that the plan is current.
     let confirmed = agent.applied(before + 1).await;
     assert_eq!((confirmed.operations, confirmed.failed), (0, 0));
     assert_eq!(agent.log(), []);
@@ -198,7 +198,7 @@ async fn a_restarted_controller_changes_nothing_that_is_right() {
         })
         .await;
     settled(&cluster, &agent).await;
-    // A virtual server, two real servers and two entries come; a virtual server and two entries go.
+    // One virtual server, two real servers and two entries are added; one virtual server and two entries are removed.
     let made: Vec<_> = agent.log().iter().map(ToString::to_string).collect();
     assert_eq!(made.len(), 8, "{made:?}");
     assert!(made.iter().all(|op| op.contains("10.96.0.10")), "{made:?}");

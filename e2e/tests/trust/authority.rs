@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use portolan_controller::tls::Pair;
+use portolan_controller::auth::tls::Pair;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, date_time_ymd,

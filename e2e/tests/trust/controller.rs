@@ -8,14 +8,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::authentication::v1::TokenReviewStatus;
 use portolan_agent::receive::{Access, Address, Tls, Trust};
-use portolan_controller::board::Board;
+use portolan_controller::agent_registry::AgentRegistry;
+use portolan_controller::auth::tls::{Pair, Presented, Spoken, server_config};
+use portolan_controller::auth::{Gate, Reviewed, Reviewer, Token, TokenOptions, Tokens};
+use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
-use portolan_controller::known::Shared;
-use portolan_controller::metrics::{Counters, Format, Metrics};
-use portolan_controller::serve::{Entrance, Listen, Listener, serve};
 use portolan_controller::store::Store;
-use portolan_controller::tls::{Pair, Presented, Spoken, server_config};
-use portolan_controller::trust::{Gate, Reviewed, Reviewer, Token, TokenOptions, Tokens};
+use portolan_controller::stream::{Entrance, Listen, Listener, serve};
+use portolan_controller::telemetry::metrics::{Counters, Format, Metrics};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
@@ -26,16 +26,16 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-/// Longer than anything takes; a wait that ends here is a failure.
+/// Timeout of every wait, longer than any step takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// `{"aud":["portolan-controller"],"sub":"system:serviceaccount:portolan:agent"}` as a token has it.
+/// `{"aud":["portolan-controller"],"sub":"system:serviceaccount:portolan:agent"}`, encoded as in a token.
 const CLAIMS: &str = "eyJhdWQiOlsicG9ydG9sYW4tY29udHJvbGxlciJdLCJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6cG9ydG9sYW46YWdlbnQifQ";
 
-/// The cluster.
+/// The nodes of the cluster.
 const NODES: [&str; 6] = ["node-a", "node-b", "node-c", "node-d", "node-e", "node-f"];
 
-/// Knows tokens whose signature is the name of a node.
+/// Accepts tokens whose signature is the name of a node.
 #[derive(Debug)]
 struct Nodes;
 
@@ -123,11 +123,11 @@ impl Controller {
         };
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("manifests")).unwrap();
-        let (store, board): (Arc<Store>, Arc<Board>) = Default::default();
+        let (store, registry): (Arc<Store>, Arc<AgentRegistry>) = Default::default();
         let engine = Engine::new(Shared::default(), store.clone(), None);
         let engine = ManifestSource::new(engine, folder.path().join("manifests"));
-        let metrics = Metrics::new(counters, board.clone(), store.clone());
-        tokio::spawn(serve(listener, store, board, std::future::pending()));
+        let metrics = Metrics::new(counters, registry.clone(), store.clone());
+        tokio::spawn(serve(listener, store, registry, std::future::pending()));
         let controller = Self {
             address,
             presented,
@@ -161,7 +161,7 @@ impl Controller {
         }
     }
 
-    /// The way of an agent that believes this authority and shows the token of a node.
+    /// Access of an agent that trusts this authority and presents the token of a node.
     pub(crate) fn access(
         &self,
         authority: &super::Authority,
@@ -193,7 +193,7 @@ impl Controller {
         std::fs::write(&tls(access).ca, pem).unwrap();
     }
 
-    /// Of a node; nothing of none.
+    /// Writes the token of a node, or an empty file without a node.
     pub(crate) fn write_token(&self, access: &Access, node: &str) {
         let text = if node.is_empty() {
             String::new()

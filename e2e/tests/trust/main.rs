@@ -94,7 +94,7 @@ async fn a_certificate_is_replaced_under_streams_that_go_on() {
     let mut stream = controller::Agent::open(&access, "node-a").await.unwrap();
     stream.batch().await.unwrap();
     assert!(controller.presented.replace(new.server(NAME)));
-    // An agent that does not trust the new CA fails at its next connection, not before.
+    // An agent that does not trust the new CA fails only at its next connection.
     let error = access.connect().await.unwrap_err().to_string();
     assert!(error.contains("not signed by a CA"), "{error}");
     let both = controller.access_of(&(old.pem() + &new.pem()), NAME, Some("node-a"));

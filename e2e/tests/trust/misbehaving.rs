@@ -1,4 +1,4 @@
-//! Misbehaving agents beside honest ones.
+//! Misbehaving agents among honest ones.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,27 +10,27 @@ use super::NAME;
 use super::authority::Authority;
 use super::controller::{Agent, Controller};
 
-/// Changes while they do so.
+/// Number of changes during the misbehaviour.
 const CHANGES: usize = 40;
-/// Services that are there before.
+/// Number of Services before the changes.
 const BEFORE: usize = 3;
-/// A change is the head of a Service and its list.
+/// Entries of a change: the head of a Service and its list.
 const ENTRIES: usize = 2;
 
 /// Counts of the misbehaviour.
 #[derive(Debug, Default)]
 struct Done {
-    /// Streams of the one that leaves.
+    /// Streams of the agent that disconnects.
     left: u64,
     /// Batches that one agent acknowledged with a wrong hash.
     lied: u64,
-    /// Streams that it lost by that.
+    /// Streams that this agent lost.
     ended: u64,
     /// Requests for the plan of another node.
     asked: u64,
 }
 
-/// Comes, takes a batch and is gone.
+/// Connects, receives a batch and disconnects.
 async fn leave(access: &Access, done: &mut Done) {
     let mut agent = Agent::open(access, "node-d").await.unwrap();
     assert!(agent.take().await.unwrap().0 > 0);
@@ -111,14 +111,14 @@ async fn honest_agents_get_every_change_while_others_misbehave() {
         () = changes => unreachable!("it goes on for ever"),
     };
     assert!(done.left > 0 && done.asked > 0, "{done:?}");
-    // The first lie of a stream is about a change, and is answered by all of the plan; the second is about
-    // that, and ends it.
+    // The first wrong hash of a stream is for a change, and the controller sends the whole plan again. The second one
+    // is for that plan, and ends the stream.
     assert_eq!(done.lied, 2 * done.ended, "{done:?}");
     controller
         .wait_metric("plans_resent_total", done.ended)
         .await;
     controller
-        .wait_metric("streams_broken_total", done.ended)
+        .wait_metric("stream_protocol_errors_total", done.ended)
         .await;
     controller.counted("other_node", done.asked);
     // A request for another node's plan also opens a stream; the honest and the stalled agents have one each.

@@ -1,5 +1,5 @@
-// CoreDNS with what the names of a cluster need: its own default has plugins of every cloud, which take minutes to
-// build.
+// CoreDNS with only the plugins that cluster DNS needs. The default build contains plugins of every cloud, which take
+// minutes to build.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	// The order in which a query passes them.
+	// The order in which plugins handle a query.
 	dnsserver.Directives = []string{"health", "ready", "errors", "log", "cache", "kubernetes"}
 	coremain.Run()
 }

@@ -1,5 +1,5 @@
-// flannel with its VXLAN backend and addresses from Kubernetes: its own program needs modules of every cloud, some of
-// which cannot be fetched. What it does is flannel's own code, in the order of flannel's own program.
+// flannel with its VXLAN backend and addresses from Kubernetes. The original program needs modules of every cloud, some
+// of which cannot be fetched. This one calls flannel's code in the same order.
 //
 //	flannel KUBECONFIG INTERFACE NETWORK_CONFIG SUBNET_FILE; the node's name is in NODE_NAME
 package main
@@ -21,7 +21,7 @@ import (
 	"github.com/flannel-io/flannel/pkg/trafficmngr/iptables"
 )
 
-// How often flannel's own program puts its rules back, seconds.
+// Interval in seconds at which flannel restores its rules, as in the original program.
 const resync = 5
 
 func main() {
@@ -67,7 +67,7 @@ func run(ctx context.Context, running *sync.WaitGroup, kubeconfig, device, setti
 	if err := rules.Init(ctx); err != nil {
 		return err
 	}
-	// Nothing is left of an earlier run. For IPv6 flannel compares numbers, so none is zero and not nil.
+	// No state of an earlier run is left. flannel compares IPv6 numbers, so zero, and not nil, means none.
 	before := ip.IP6Net{IP: (*ip.IP6)(new(big.Int))}
 	err = rules.SetupAndEnsureMasqRules(ctx, config.Network, ip.IP4Net{}, ip.IP4Net{},
 		config.IPv6Network, before, before, lease, resync, false)

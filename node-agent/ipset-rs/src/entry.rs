@@ -18,7 +18,7 @@ const IP2: u16 = 20;
 const CIDR2: u16 = 21;
 
 /// Attributes that do not change which packets an entry matches: time left, line number, counters, comment.
-const WITHOUT_MEANING: [u16; 5] = [6, LINENO, 24, 25, 26];
+const IGNORED_ATTRIBUTES: [u16; 5] = [6, LINENO, 24, 25, 26];
 
 /// An entry of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,7 +140,7 @@ impl Entry {
                 PROTO => parts.protocol = Some(parse_u8(value)?),
                 IP2 => parts.source = Some(attribute::address(value)?),
                 CIDR2 => parts.source_prefix = Some(parse_u8(value)?),
-                kind if WITHOUT_MEANING.contains(&kind) => {}
+                kind if IGNORED_ATTRIBUTES.contains(&kind) => {}
                 _ => return Ok(None),
             }
         }

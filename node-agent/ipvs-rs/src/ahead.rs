@@ -8,10 +8,10 @@ use crate::batch::{Batch, Form};
 use crate::request::Request;
 
 /// Fewer sends than this are encoded one by one, because starting a thread would take as long.
-const FEW: usize = 8;
+const MIN_THREADED_SENDS: usize = 8;
 
 /// The maximum number of encoded sends that wait.
-const AHEAD: usize = 4;
+const QUEUE_CAPACITY: usize = 4;
 
 /// Encodes the requests of `items` into sends of up to `per_send`, and passes each to `send` in order, with the index
 /// of its first request.
@@ -29,11 +29,11 @@ pub(crate) fn write_ahead<T: Sync>(
         form,
         done: 0,
     };
-    if items.len() < per_send.saturating_mul(FEW) {
+    if items.len() < per_send.saturating_mul(MIN_THREADED_SENDS) {
         return sends.for_each(send);
     }
     thread::scope(|scope| {
-        let (sender, written) = sync_channel(AHEAD);
+        let (sender, written) = sync_channel(QUEUE_CAPACITY);
         let writer = sends.clone();
         let started = thread::Builder::new()
             .name("ipvs-writer".into())

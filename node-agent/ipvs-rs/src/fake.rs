@@ -31,7 +31,7 @@ const EEXIST: i32 = 17;
 pub(crate) const EINVAL: i32 = 22;
 
 /// The maximum timeout in seconds with a clock of 250 ticks per second.
-pub(crate) const LONGEST_TIMEOUT: u32 = 8_589_934;
+pub(crate) const MAX_TIMEOUT: u32 = 8_589_934;
 
 /// The state of the fake kernel.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl State {
             }
             Request::SetTimeouts(timeouts) => {
                 let Timeouts { tcp, tcp_fin, udp } = *timeouts;
-                if [tcp, tcp_fin, udp].iter().any(|s| *s > LONGEST_TIMEOUT) {
+                if [tcp, tcp_fin, udp].iter().any(|s| *s > MAX_TIMEOUT) {
                     return Err(EINVAL);
                 }
                 let held = &mut self.timeouts;

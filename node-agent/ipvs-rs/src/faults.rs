@@ -16,7 +16,7 @@ use netlink_blocking::Error as SocketError;
 use netlink_blocking::testing::{ENOBUFS, Fault};
 use proptest::prelude::*;
 
-use crate::fake::{EINVAL, FakeKernel, LONGEST_TIMEOUT, open};
+use crate::fake::{EINVAL, FakeKernel, MAX_TIMEOUT, open};
 use crate::{Destination, Error, Protocol, Request, Service, ServiceKey, Socket, Timeouts};
 
 type Wanted = BTreeMap<ServiceKey, Vec<Destination>>;
@@ -86,7 +86,7 @@ fn timeouts_are_set_all_or_none_and_zero_leaves_one_as_it_is() {
     let requests = [
         set(900, 120, 300),
         set(0, 0, 60),
-        set(7, 0, LONGEST_TIMEOUT + 1),
+        set(7, 0, MAX_TIMEOUT + 1),
     ];
     let results = socket.execute(&requests, 64);
     let refused = results[2].as_ref().unwrap_err();

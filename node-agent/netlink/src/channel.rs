@@ -7,7 +7,7 @@
 use std::io;
 
 use crate::error::Error;
-use crate::transport::{ANSWER_LIMIT, NetlinkTransport, Transport};
+use crate::transport::{ANSWER_TIMEOUT, NetlinkTransport, Transport};
 
 /// Larger than any datagram that the kernel sends for a dump (32 KiB).
 const RECEIVE_BYTES: usize = 128 * 1024;
@@ -180,7 +180,7 @@ impl Channel {
     /// Receives one datagram. With `wait`, it waits for one; otherwise it returns at once.
     ///
     /// # Errors
-    /// [`Error::Silent`] if none arrives within [`ANSWER_LIMIT`]; [`Error::Io`].
+    /// [`Error::Silent`] if none arrives within [`ANSWER_TIMEOUT`]; [`Error::Io`].
     pub fn receive(&mut self, wait: bool) -> Result<Received<'_>, Error> {
         let Some(transport) = &mut self.transport else {
             return Err(Error::io("receive", io::ErrorKind::NotConnected.into()));
@@ -198,7 +198,7 @@ impl Channel {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.raw_os_error() == Some(ENOBUFS) => return Ok(Received::Overrun),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock && wait => {
-                    return Err(Error::Silent(ANSWER_LIMIT));
+                    return Err(Error::Silent(ANSWER_TIMEOUT));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
                 Err(e) => return Err(Error::io("receive", e)),

@@ -34,4 +34,4 @@ pub use channel::{Channel, Counters, Opener, Outgoing, Received};
 #[cfg(feature = "socket")]
 pub use error::Error;
 #[cfg(feature = "socket")]
-pub use transport::{ANSWER_LIMIT, Transport};
+pub use transport::{ANSWER_TIMEOUT, Transport};

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// The time limit for an answer. The kernel answers within the send call, so a missing answer is lost; the limit only
 /// turns a bug into an error.
-pub const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The receive buffer for the answers of one send, in bytes. The kernel reduces it to `net.core.rmem_max` if the
 /// process may not exceed that.
@@ -25,7 +25,7 @@ pub trait Transport: Send {
     fn send(&mut self, datagram: &[u8]) -> io::Result<usize>;
 
     /// Receives one datagram into the empty `buffer`, truncated to its capacity, and returns the datagram's full
-    /// length. If there is none, it fails with `WouldBlock`: at once, or after [`ANSWER_LIMIT`] with `wait`.
+    /// length. If there is none, it fails with `WouldBlock`: at once, or after [`ANSWER_TIMEOUT`] with `wait`.
     fn receive(&mut self, buffer: &mut Vec<u8>, wait: bool) -> io::Result<usize>;
 }
 
@@ -45,7 +45,7 @@ impl NetlinkTransport {
         socket
             .connect(&SocketAddr::new(0, 0))
             .map_err(|e| Error::io("connect the socket to the kernel", e))?;
-        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_LIMIT))
+        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))
             .map_err(|e| Error::io("set the receive timeout", e.into()))?;
         // Both calls may be refused or set a smaller size; a full buffer is handled when it happens.
         if sockopt::set_socket_recv_buffer_size_force(&socket, SOCKET_BUFFER_BYTES).is_err() {

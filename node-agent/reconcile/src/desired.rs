@@ -1,4 +1,5 @@
-//! Computes the desired kernel state from a plan.
+//! Computes the desired kernel state from a plan: virtual servers with scheduler and session affinity (`ClientIP`), sets,
+//! routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,8 +8,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Family, Frontend, FrontendKind, Head, HeadPort, ListUse, LocalDetection, NodeEntry, NodePlan,
-    Outsiders, Policy, Protocol, ServiceId, Settings,
+    ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListUse, LocalDetection,
+    NodeEntry, NodePlan, Policy, Protocol, ServiceId, Settings,
 };
 
 use crate::deadlines::{DrainDeadlines, drains};
@@ -326,7 +327,7 @@ impl<'a> Builder<'a> {
             (_, Policy::Cluster) => self.sets.frontend(SetRole::Masq, place.key),
             (_, Policy::Local) => {}
         }
-        if list.choice(family).outsiders == Outsiders::Drop {
+        if list.choice(family).external_clients == ExternalClients::Drop {
             self.sets.frontend(SetRole::NoLocal, place.key);
         }
     }
@@ -402,6 +403,7 @@ fn has_ipv6(node: &NodeEntry) -> bool {
     all.any(|address| Family::of(address) == Family::Ipv6)
 }
 
+/// Session affinity (`sessionAffinity: ClientIP`) is the flag PERSISTENT and its timeout.
 fn virtual_server(
     scheduler: &Arc<str>,
     affinity: Option<u32>,

@@ -33,16 +33,16 @@ fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
         if !found.is_some_and(|found| sysctls::is_enough(name, found, value)) {
             let value = sysctls::with_found(name, found.map(|found| &**found), value);
             let name = name.clone();
-            batch.push(Phase::Ground, Op::Sysctl(SysctlOp { name, value }));
+            batch.push(Phase::Prepare, Op::Sysctl(SysctlOp { name, value }));
         }
     }
     let timeouts = desired.timeouts;
     if !timeouts.are_met_by(&observed.timeouts) {
-        batch.push(Phase::Ground, Op::Ipvs(IpvsOp::SetTimeouts { timeouts }));
+        batch.push(Phase::Prepare, Op::Ipvs(IpvsOp::SetTimeouts { timeouts }));
     }
     if !observed.device_up {
         batch.push(
-            Phase::Ground,
+            Phase::Prepare,
             Op::Link(LinkOp::RaiseDevice {
                 device: desired.device.clone(),
             }),
@@ -122,7 +122,7 @@ fn entries(batch: &mut Batch, set: SetId, wanted: &DesiredSet, found: &ObservedS
 
 fn phases(role: SetRole) -> (Phase, Phase) {
     match role {
-        SetRole::Allow => (Phase::Admit, Phase::Unadmit),
+        SetRole::Allow => (Phase::AddAllowedSources, Phase::RemoveAllowedSources),
         SetRole::ClusterIp
         | SetRole::Hairpin
         | SetRole::Health
@@ -130,10 +130,10 @@ fn phases(role: SetRole) -> (Phase, Phase) {
         | SetRole::NoLocal
         | SetRole::Guarded
         | SetRole::Pods
-        | SetRole::Vips => (Phase::Guard, Phase::Unguard),
-        SetRole::Frontend => (Phase::Answer, Phase::Unanswer),
-        SetRole::Refuse | SetRole::Ranges => (Phase::Refuse, Phase::Unrefuse),
-        SetRole::Hold => (Phase::Release, Phase::Release),
+        | SetRole::Vips => (Phase::AddGuards, Phase::RemoveGuards),
+        SetRole::Frontend => (Phase::AddFrontends, Phase::RemoveFrontends),
+        SetRole::Refuse | SetRole::Ranges => (Phase::AddRejects, Phase::RemoveRejects),
+        SetRole::Hold => (Phase::ReleaseHolds, Phase::ReleaseHolds),
     }
 }
 
@@ -148,7 +148,7 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
         if let Some(text) = restore_text(rules, found) {
             let (family, rules) = (rules.family, Box::new(rules.expected()));
             batch.push(
-                Phase::Rules,
+                Phase::LoadRules,
                 Op::Rules(RulesOp {
                     family,
                     text,
@@ -164,14 +164,20 @@ fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let device = || desired.device.clone();
     for route in desired.routes.difference(&observed.routes) {
         let (device, route) = (device(), Box::new(*route));
-        batch.push(Phase::Route, Op::Link(LinkOp::AddRoute { device, route }));
+        batch.push(
+            Phase::AddRoutes,
+            Op::Link(LinkOp::AddRoute { device, route }),
+        );
     }
     for rule in desired.policy.difference(&observed.policy) {
-        batch.push(Phase::Lead, Op::Link(LinkOp::AddPolicyRule { rule: *rule }));
+        batch.push(
+            Phase::AddPolicyRules,
+            Op::Link(LinkOp::AddPolicyRule { rule: *rule }),
+        );
     }
     for rule in observed.policy.difference(&desired.policy) {
         batch.push(
-            Phase::Unlead,
+            Phase::RemovePolicyRules,
             Op::Link(LinkOp::DeletePolicyRule { rule: *rule }),
         );
     }
@@ -179,7 +185,7 @@ fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for route in observed.routes.iter().filter(|route| !is_replaced(route)) {
         let (device, route) = (device(), Box::new(*route));
         batch.push(
-            Phase::Unroute,
+            Phase::RemoveRoutes,
             Op::Link(LinkOp::DeleteRoute { device, route }),
         );
     }

@@ -1,10 +1,10 @@
 //! Connection draining: real servers that the plan does not contain any more but that still have connections (section
 //! K).
 //!
-//! They get weight 0, so that they take no new connections, and are removed when the last connection has ended. The
-//! set of draining real servers is not stored: it is the difference between the kernel and the plan. A restart
-//! therefore finds them again (S-118), and a backend that comes back just gets its weight (S-117). Only the time
-//! since an endpoint left the cluster is stored.
+//! They get weight 0 (`diff::servers`), so that they take no new connections, and are removed when the last connection
+//! has ended. The set of draining real servers is not stored: it is the difference between the kernel and the plan. A
+//! restart therefore finds them again (S-118), and a backend that comes back just gets its weight (S-117). Only the
+//! time since an endpoint left the cluster is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

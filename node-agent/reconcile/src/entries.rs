@@ -11,7 +11,7 @@ use crate::host::HostNetwork;
 use crate::{DesiredSet, SetEntry, SetId, SetKind, SetRole, VirtualServerKey};
 
 /// The minimum capacity of a set, so that sets seldom have to grow.
-const LEAST_ELEMENTS: u32 = 65_536;
+const MIN_ELEMENTS: u32 = 65_536;
 
 /// All of Portolan's sets, under construction.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Entries {
             let wanted = entries.checked_next_power_of_two().unwrap_or(u32::MAX);
             set.max_elements = match id.role.kind() {
                 SetKind::BitmapPort => SetKind::PORTS,
-                _ => wanted.saturating_mul(2).max(LEAST_ELEMENTS),
+                _ => wanted.saturating_mul(2).max(MIN_ELEMENTS),
             };
         }
         self.sets

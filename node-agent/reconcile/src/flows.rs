@@ -1,5 +1,5 @@
-//! Finds stale UDP flows in connection tracking: flows that no longer lead to a backend of their frontend (S-123 to
-//! S-132).
+//! Decides which UDP flows in conntrack are stale: those that no longer lead to a backend of their frontend (S-123 to
+//! S-132). `programmer::flows` deletes them.
 //!
 //! A flow keeps the translation of its first packet for as long as its client sends. A flow whose backend was
 //! removed, or that is older than its frontend, would never reach an existing backend.

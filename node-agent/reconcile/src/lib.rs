@@ -26,13 +26,13 @@ mod op;
 mod owned;
 mod part;
 mod phase;
+mod preconditions;
 mod real_servers;
 mod reschedule;
 mod route;
 pub mod rules;
 mod server;
 mod set;
-mod standing;
 mod sysctls;
 mod timeouts;
 
@@ -43,8 +43,8 @@ pub use diff::diff;
 pub use document::DesiredDocument;
 pub use drain::{Connections, Departures, Draining, DrainingServer, draining};
 pub use drift::{
-    Drift, DriftCount, DriftKind, DriftLedger, Drifted, Look, Subject, drift, drift_of_network,
-    in_words, leave,
+    Drift, DriftCount, DriftKind, DriftLedger, Drifted, ObservedScope, Subject, drift,
+    drift_of_network, in_words, leave,
 };
 pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{
@@ -59,11 +59,11 @@ pub use op::{IpvsOp, LinkOp, Op, OpKind, RulesOp, SchedulerOp, SetOp, SysctlOp};
 pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
 pub use phase::Phase;
+pub use preconditions::ready;
 pub use real_servers::RealServers;
-pub use reschedule::{RESCHEDULED_AT_ONCE, puts_off};
+pub use reschedule::{RESCHEDULED_AT_ONCE, postpones};
 pub use route::{PolicyAction, PolicyRule, RANGE_METRIC, ROUTE_PROTOCOL, Route};
 pub use server::{Scheduling, VirtualServer, flags};
 pub use set::{DesiredSet, LEFTOVER_SETS, SPARE_SET, SetEntry, SetId, SetKind, SetRole};
-pub use standing::ready;
 pub use sysctls::{is_enough as sysctl_is_enough, sysctls, with_found as sysctl_with_found};
 pub use timeouts::Timeouts;

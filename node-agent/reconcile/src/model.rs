@@ -16,7 +16,7 @@ const SCHEDULERS: [&str; 13] = [
 ];
 
 /// The maximum connection timeout in seconds, for a clock of 1000 ticks per second.
-const LONGEST_TIMEOUT: u32 = 2_147_483;
+const MAX_TIMEOUT: u32 = 2_147_483;
 
 /// Why the kernel refused an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -198,7 +198,7 @@ impl ModelKernel {
         match op {
             IpvsOp::SetTimeouts { timeouts } => {
                 let Timeouts { tcp, tcp_fin, udp } = *timeouts;
-                let countable = [tcp, tcp_fin, udp].iter().all(|s| *s <= LONGEST_TIMEOUT);
+                let countable = [tcp, tcp_fin, udp].iter().all(|s| *s <= MAX_TIMEOUT);
                 need(countable, Refusal::Invalid)
             }
             IpvsOp::AddVirtualServer { server, scheduling } => {

@@ -89,11 +89,11 @@ impl Observed {
     /// The virtual servers that Portolan's sets let through. If the ownership record is lost, these are the owned
     /// ones.
     pub fn answering(&self) -> impl Iterator<Item = VirtualServerKey> {
-        let ours = self
+        let own = self
             .sets
             .iter()
             .filter(|(id, _)| id.role == SetRole::Frontend);
-        ours.flat_map(|(_, set)| &set.entries)
+        own.flat_map(|(_, set)| &set.entries)
             .filter_map(|entry| match *entry {
                 SetEntry::AddressPort {
                     address,
@@ -177,19 +177,23 @@ impl Observed {
     }
 
     /// Updates the state with operations that succeeded, in order. Consecutive additions of real servers to one
-    /// virtual server cost one look-up. Virtual servers that now match `wanted` share its memory.
+    /// virtual server cost one look-up. Changed virtual servers that now match `wanted` share its memory.
     pub fn note_all(&mut self, ops: &[Op], wanted: &Desired) {
         let of = |op: &Op| match op {
-            Op::Ipvs(IpvsOp::AddRealServer { server, .. }) => Some(*server),
+            Op::Ipvs(op) => {
+                let is_addition = matches!(op, IpvsOp::AddRealServer { .. });
+                op.server().map(|server| (*server, is_addition))
+            }
             _ => None,
         };
         for run in ops.chunk_by(|left, right| of(left).is_some() && of(left) == of(right)) {
-            match run.first().and_then(of) {
-                Some(server) => {
-                    self.note_real_servers(&server, run);
-                    self.share_one(&server, wanted);
-                }
-                None => run.iter().for_each(|op| self.note(op)),
+            let changed = run.first().and_then(of);
+            match changed {
+                Some((server, true)) => self.note_real_servers(&server, run),
+                _ => run.iter().for_each(|op| self.note(op)),
+            }
+            if let Some((server, _)) = changed {
+                self.share_one(&server, wanted);
             }
         }
     }

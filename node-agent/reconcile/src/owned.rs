@@ -43,13 +43,13 @@ impl Owned {
                     .common
                     .contains_key(&SetEntry::Net(server.address.into()))
         };
-        let ours = |server: &&VirtualServerKey| {
+        let is_owned = |server: &&VirtualServerKey| {
             (answering.contains(server) || is_ours(server)) && !within(&desired.excluded, server)
         };
         let recorded = observed
             .virtual_servers
             .keys()
-            .filter(ours)
+            .filter(is_owned)
             .copied()
             .collect();
         Self {

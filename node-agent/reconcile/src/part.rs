@@ -106,20 +106,20 @@ impl Shared {
     }
 
     /// Updates the counts with the change, and returns the objects that unchanged Services need.
-    fn follow(&mut self, before: &Desired, after: &Desired) -> Others {
+    fn follow(&mut self, before: &Desired, after: &Desired) -> SharedObjects {
         let (was, is) = (Self::of(before), Self::of(after));
-        Others {
+        SharedObjects {
             entries: recount(&mut self.entries, &was.entries, is.entries),
         }
     }
 }
 
 /// Objects of a part that other Services need too: they are in the kernel and stay there.
-struct Others {
+struct SharedObjects {
     entries: BTreeSet<SetEntry>,
 }
 
-impl Others {
+impl SharedObjects {
     fn want(&self, set: SetId, entry: &SetEntry) -> bool {
         let is_shared = matches!(set.role, SetRole::Hairpin | SetRole::Health | SetRole::Vips);
         is_shared && self.entries.contains(entry)
@@ -193,7 +193,7 @@ fn fits(shadow: &Observed, before: &Desired, after: &Desired) -> bool {
 
 type Entries = BTreeMap<SetId, BTreeSet<SetEntry>>;
 
-fn entries(before: &Desired, after: &Desired, others: &Others) -> Entries {
+fn entries(before: &Desired, after: &Desired, others: &SharedObjects) -> Entries {
     let mut entries = Entries::new();
     for (id, set) in before.sets.iter().chain(&after.sets) {
         let own = set.entries.iter().filter(|entry| !others.want(*id, entry));

@@ -11,48 +11,48 @@ use crate::Op;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Remove entries of `HOLD` that an earlier pass left behind: their clients would wait for no reason.
-    Release,
+    ReleaseHolds,
     /// Set kernel settings, raise the device, load schedulers.
-    Ground,
+    Prepare,
     /// Create missing sets.
     CreateSets,
     /// Add entries of `ALLOW`, before the guards to which they are exceptions.
-    Admit,
+    AddAllowedSources,
     /// Add entries that masquerade, and entries that keep clients out.
-    Guard,
+    AddGuards,
     /// Add virtual servers of cluster IPs that no policy rule routes traffic to yet. They do not need the rules,
     /// whose tools take a while to start.
-    Hidden,
+    AddUnroutedServers,
     /// Load rules.
-    Rules,
+    LoadRules,
     /// Add virtual servers that the cluster needs to come up, with their real servers.
-    BootCritical,
+    AddBootCriticalServers,
     /// Add all other virtual servers with their real servers.
-    Servers,
+    AddServers,
     /// Add entries of `FRONTEND`: these frontends now accept connections.
-    Answer,
+    AddFrontends,
     /// Add entries of `REFUSE` and `RANGES`.
-    Refuse,
+    AddRejects,
     /// Add routes.
-    Route,
+    AddRoutes,
     /// Add policy rules: packets now arrive at IPVS.
-    Lead,
+    AddPolicyRules,
     /// Remove policy rules.
-    Unlead,
+    RemovePolicyRules,
     /// Remove routes.
-    Unroute,
+    RemoveRoutes,
     /// Remove entries of `REFUSE` and `RANGES`.
-    Unrefuse,
+    RemoveRejects,
     /// Remove entries of `FRONTEND`.
-    Unanswer,
+    RemoveFrontends,
     /// Set the weight of draining real servers to 0.
     Drain,
     /// Remove real and virtual servers.
     RemoveServers,
     /// Remove entries that masquerade, and entries that keep clients out.
-    Unguard,
+    RemoveGuards,
     /// Remove entries of `ALLOW`.
-    Unadmit,
+    RemoveAllowedSources,
     /// Remove leftover sets of Portolan that no rule uses any more.
     DestroySets,
     /// Change schedulers, in order: hold, edit and release, one virtual server after the other. This comes last
@@ -64,57 +64,57 @@ impl Phase {
     /// The name of the phase in traces.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Release => "release",
-            Self::Ground => "ground",
+            Self::ReleaseHolds => "release holds",
+            Self::Prepare => "prepare",
             Self::CreateSets => "create sets",
-            Self::Admit => "admit",
-            Self::Guard => "guard",
-            Self::Hidden => "hidden servers",
-            Self::Rules => "rules",
-            Self::BootCritical => "boot-critical servers",
-            Self::Servers => "servers",
-            Self::Answer => "answer",
-            Self::Refuse => "refuse",
-            Self::Route => "route",
-            Self::Lead => "policy rules",
-            Self::Unlead => "remove policy rules",
-            Self::Unroute => "unroute",
-            Self::Unrefuse => "unrefuse",
-            Self::Unanswer => "unanswer",
+            Self::AddAllowedSources => "add allowed sources",
+            Self::AddGuards => "add guards",
+            Self::AddUnroutedServers => "add unrouted servers",
+            Self::LoadRules => "load rules",
+            Self::AddBootCriticalServers => "add boot-critical servers",
+            Self::AddServers => "add servers",
+            Self::AddFrontends => "add frontends",
+            Self::AddRejects => "add rejects",
+            Self::AddRoutes => "add routes",
+            Self::AddPolicyRules => "add policy rules",
+            Self::RemovePolicyRules => "remove policy rules",
+            Self::RemoveRoutes => "remove routes",
+            Self::RemoveRejects => "remove rejects",
+            Self::RemoveFrontends => "remove frontends",
             Self::Drain => "drain",
             Self::RemoveServers => "remove servers",
-            Self::Unguard => "unguard",
-            Self::Unadmit => "unadmit",
+            Self::RemoveGuards => "remove guards",
+            Self::RemoveAllowedSources => "remove allowed sources",
             Self::DestroySets => "destroy sets",
             Self::Reschedule => "reschedule",
         }
     }
 
     /// Whether the phase removes existing objects.
-    pub fn takes_away(self) -> bool {
+    pub fn is_removal(self) -> bool {
         match self {
-            Self::Release
-            | Self::Ground
+            Self::ReleaseHolds
+            | Self::Prepare
             | Self::CreateSets
-            | Self::Admit
-            | Self::Guard
-            | Self::Hidden
-            | Self::Rules
-            | Self::BootCritical
-            | Self::Servers
-            | Self::Answer
-            | Self::Refuse
-            | Self::Route
-            | Self::Lead
+            | Self::AddAllowedSources
+            | Self::AddGuards
+            | Self::AddUnroutedServers
+            | Self::LoadRules
+            | Self::AddBootCriticalServers
+            | Self::AddServers
+            | Self::AddFrontends
+            | Self::AddRejects
+            | Self::AddRoutes
+            | Self::AddPolicyRules
             | Self::Reschedule => false,
-            Self::Unlead
-            | Self::Unroute
-            | Self::Unrefuse
-            | Self::Unanswer
+            Self::RemovePolicyRules
+            | Self::RemoveRoutes
+            | Self::RemoveRejects
+            | Self::RemoveFrontends
             | Self::Drain
             | Self::RemoveServers
-            | Self::Unguard
-            | Self::Unadmit
+            | Self::RemoveGuards
+            | Self::RemoveAllowedSources
             | Self::DestroySets => true,
         }
     }
@@ -132,7 +132,7 @@ impl Batch {
     }
 
     pub(crate) fn loads_rules(&self, of: Family) -> bool {
-        let mut rules = self.phases.get(&Phase::Rules).into_iter().flatten();
+        let mut rules = self.phases.get(&Phase::LoadRules).into_iter().flatten();
         rules.any(|op| op.rules().is_some_and(|op| op.family == of))
     }
 }

@@ -24,7 +24,7 @@ pub const RESCHEDULED_AT_ONCE: usize = 32;
 const OPS_OF_ONE: usize = 3;
 
 /// Whether [`crate::diff()`] left some scheduler changes to the next pass; `ops` are the operations of `phase`.
-pub fn puts_off(phase: Phase, ops: &[Op]) -> bool {
+pub fn postpones(phase: Phase, ops: &[Op]) -> bool {
     phase == Phase::Reschedule && ops.len() >= RESCHEDULED_AT_ONCE * OPS_OF_ONE
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn schedulers(
         .collect();
     for scheduler in wanted.difference(&known) {
         let scheduler = Arc::clone(scheduler);
-        batch.push(Phase::Ground, Op::Scheduler(SchedulerOp { scheduler }));
+        batch.push(Phase::Prepare, Op::Scheduler(SchedulerOp { scheduler }));
     }
     // Changes to a scheduler that is not loaded yet may fail, so they must not displace those that can succeed.
     let (ready, waiting): (Vec<_>, Vec<_>) = changes

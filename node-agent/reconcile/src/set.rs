@@ -26,7 +26,7 @@ pub enum SetRole {
     Hairpin,
     /// Other frontends of Services with policy Cluster: their clients are masqueraded (S-77).
     Masq,
-    /// Frontends with policy Local that drop connections of outsiders, because other nodes serve them (S-22).
+    /// Frontends with policy Local that drop connections of external clients, because other nodes serve them (S-22).
     NoLocal,
     /// The sources that may connect to guarded frontends (S-86).
     Allow,
@@ -144,13 +144,15 @@ impl fmt::Display for SetId {
 
 /// The name does not belong to one of Portolan's sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotOurs;
+pub struct UnknownSetName;
 
 impl FromStr for SetId {
-    type Err = NotOurs;
+    type Err = UnknownSetName;
 
-    fn from_str(name: &str) -> Result<Self, NotOurs> {
-        Self::all().find(|id| id.to_string() == name).ok_or(NotOurs)
+    fn from_str(name: &str) -> Result<Self, UnknownSetName> {
+        Self::all()
+            .find(|id| id.to_string() == name)
+            .ok_or(UnknownSetName)
     }
 }
 

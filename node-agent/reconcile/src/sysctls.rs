@@ -15,7 +15,7 @@ use portolan_plan::{LocalDetection, NodeEntry};
 use crate::host::{HostAddress, HostNetwork, InterfaceKind};
 
 /// Settings without which virtual servers do not work as the rules expect (S-83, S-174).
-const ALWAYS: [(&str, &str); 4] = [
+const REQUIRED: [(&str, &str); 4] = [
     ("net.ipv4.ip_forward", "1"),
     ("net.ipv4.vs.conntrack", "1"),
     ("net.ipv4.vs.expire_nodest_conn", "1"),
@@ -31,7 +31,7 @@ const BRIDGED: [(&str, &str); 2] = [
 
 /// The kernel settings that this node needs, with their values.
 pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<str>> {
-    let mut wanted: BTreeMap<Arc<str>, Arc<str>> = ALWAYS
+    let mut wanted: BTreeMap<Arc<str>, Arc<str>> = REQUIRED
         .map(|(name, value)| (name.into(), value.into()))
         .into();
     wanted.extend(conntrack::settings(&node.settings.conntrack, &host.machine));
@@ -115,7 +115,7 @@ mod tests {
 
     fn beside_the_usual(node: &NodeEntry, host: &HostNetwork) -> Vec<String> {
         let usual = |name: &str| {
-            let always = ALWAYS.iter().any(|(always, _)| *always == name);
+            let always = REQUIRED.iter().any(|(always, _)| *always == name);
             always || name == RESERVED_PORTS || name.starts_with("net.netfilter.")
         };
         sysctls(node, host)

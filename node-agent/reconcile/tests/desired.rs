@@ -190,7 +190,7 @@ fn to_cluster_ips(settings: &Settings) -> String {
 }
 
 #[test]
-fn outsiders_are_recognised_by_the_configured_local_detection() {
+fn external_clients_are_recognised_by_the_configured_local_detection() {
     let with = |detection| {
         to_cluster_ips(&Settings {
             local_detection: detection,
@@ -433,7 +433,7 @@ fn a_node_that_has_a_guarded_address_may_connect_if_another_address_of_it_may() 
     );
 }
 
-/// S-86: if a load balancer's address is also the cluster IP, source ranges apply only to outsiders.
+/// S-86: if a load balancer's address is also the cluster IP, source ranges apply only to external clients.
 #[test]
 fn a_guarded_cluster_ip_lets_the_node_and_its_pods_in() {
     let admitted = |address: &str| {

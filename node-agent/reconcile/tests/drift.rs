@@ -16,8 +16,9 @@ use std::net::IpAddr;
 use portolan_plan::{Entry, EntryHash, EntryKey, Family, Frontend, NodePlan, strategies};
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
-    Desired, DriftCount, DriftKind, DriftLedger, Drifted, HostAddress, HostNetwork, Look,
-    ModelKernel, Observed, Owned, SetEntry, SetId, SetRole, Timeouts, diff, drift, in_words, leave,
+    Desired, DriftCount, DriftKind, DriftLedger, Drifted, HostAddress, HostNetwork, ModelKernel,
+    Observed, ObservedScope, Owned, SetEntry, SetId, SetRole, Timeouts, diff, drift, in_words,
+    leave,
 };
 use proptest::prelude::*;
 
@@ -142,14 +143,14 @@ proptest! {
         let mut ledger = DriftLedger::default();
         let drifted = node.drift(&left, &desired);
         prop_assert_eq!(drifted.is_empty(), node.kernel.state == left);
-        ledger.note(Look::Everything, &drifted, BTreeSet::new());
+        ledger.note(ObservedScope::Everything, &drifted, BTreeSet::new());
         let mut believed = node.kernel.state.clone();
         node.write(&mut believed, &desired);
         agrees(&node.kernel.state, &desired);
         ledger.settle(&believed, &desired);
         for (kind, count) in ledger.counts() {
             let found = drifted.iter().filter(|what| what.kind() == kind).count() as u64;
-            prop_assert_eq!(count, DriftCount { found, repaired: found, standing: 0 });
+            prop_assert_eq!(count, DriftCount { found, repaired: found, unrepaired: 0 });
         }
         prop_assert!(node.drift(&believed, &desired).is_empty());
     }
@@ -173,7 +174,7 @@ proptest! {
             let mut believed = node.kernel.state.clone();
             let alone = leave(&mut believed, &left, &drifted, &desired);
             prop_assert_eq!(&alone, &drifted);
-            ledger.note(Look::Everything, &drifted, alone);
+            ledger.note(ObservedScope::Everything, &drifted, alone);
             let before = node.kernel.state.clone();
             let written = node.write(&mut believed, &desired);
             prop_assert_eq!((written, &node.kernel.state), (0, &before));
@@ -181,7 +182,7 @@ proptest! {
             let count = drifted.len() as u64;
             let total = |of: fn(&DriftCount) -> u64| ledger.counts().values().map(of).sum::<u64>();
             prop_assert_eq!(
-                (total(|c| c.found), total(|c| c.repaired), total(|c| c.standing)),
+                (total(|c| c.found), total(|c| c.repaired), total(|c| c.unrepaired)),
                 (count, 0, count),
             );
         }
@@ -391,13 +392,13 @@ fn drift_that_could_not_be_corrected_remains() {
     node.kernel.state.virtual_servers.remove(&key);
     let mut ledger = DriftLedger::default();
     let drifted = node.drift(&left, &desired);
-    let fresh = ledger.note(Look::Everything, &drifted, BTreeSet::new());
+    let fresh = ledger.note(ObservedScope::Everything, &drifted, BTreeSet::new());
     assert_eq!(fresh, drifted);
     ledger.settle(&node.kernel.state, &desired);
-    let count = |found, repaired, standing| DriftCount {
+    let count = |found, repaired, unrepaired| DriftCount {
         found,
         repaired,
-        standing,
+        unrepaired,
     };
     assert_eq!(ledger.counts()[&DriftKind::VirtualServer], count(1, 0, 1));
     ledger.settle(&left, &desired);

@@ -26,7 +26,7 @@ fn list(policy: &str, endpoints: &[&str]) -> Value {
         "scope": if policy == "Local" { "node/node-a" } else { "cluster" },
         "endpoints": endpoints,
         "whenEmpty": "Reject",
-        "outsiders": "Allow",
+        "externalClients": "Allow",
     })
 }
 

@@ -17,8 +17,8 @@ use portolan_plan::{
     Backend, BackendList, Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies,
 };
 use portolan_reconcile::{
-    Departures, Desired, HostAddress, HostNetwork, IpvsOp, LEFTOVER_SETS, ModelKernel, Observed,
-    Op, Owned, Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole, VirtualServer,
+    Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel, Observed, Op, Owned,
+    Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole, VirtualServer,
     VirtualServerKey, cleanup, diff, draining, ready,
 };
 use proptest::prelude::*;
@@ -300,9 +300,9 @@ proptest! {
         }
         prop_assert_eq!(&together, &kernel.state, "noting all at once equals noting one by one");
         for (key, wanted) in &second.virtual_servers {
-            let added = |op: &Op| matches!(op, Op::Ipvs(IpvsOp::AddRealServer { server, .. }) if server == key);
+            let changed = |op: &Op| matches!(op, Op::Ipvs(op) if op.server() == Some(key));
             let held = together.virtual_servers.get(key).map(|held| &held.real_servers);
-            if let Some(held) = held.filter(|held| done.iter().any(added) && **held == wanted.real_servers) {
+            if let Some(held) = held.filter(|held| done.iter().any(changed) && **held == wanted.real_servers) {
                 prop_assert!(held.is_shared_with(&wanted.real_servers), "{key} does not share its memory");
             }
         }
@@ -411,13 +411,27 @@ fn phases_come_in_the_order_of_the_packet_path() {
         let phases = diff(state, &desired, &Owned::default());
         phases.into_iter().map(|(phase, _)| phase).collect()
     };
-    let before = [Phase::Ground, Phase::CreateSets, Phase::Guard];
-    let after = [Phase::Answer, Phase::Refuse, Phase::Route, Phase::Lead];
-    let first = [&before[..], &[Phase::Hidden, Phase::Rules], &after].concat();
+    let before = [Phase::Prepare, Phase::CreateSets, Phase::AddGuards];
+    let after = [
+        Phase::AddFrontends,
+        Phase::AddRejects,
+        Phase::AddRoutes,
+        Phase::AddPolicyRules,
+    ];
+    let first = [
+        &before[..],
+        &[Phase::AddUnroutedServers, Phase::LoadRules],
+        &after,
+    ]
+    .concat();
     assert_eq!(names(&state), first, "nothing is routed to cluster IPs yet");
     let first = *desired.policy.first().unwrap();
     state.policy.insert(first);
-    let servers = [Phase::Rules, Phase::BootCritical, Phase::Servers];
+    let servers = [
+        Phase::LoadRules,
+        Phase::AddBootCriticalServers,
+        Phase::AddServers,
+    ];
     let again = [&before[..], &servers, &after].concat();
     assert_eq!(names(&state), again, "something may be routed there");
 }

@@ -99,8 +99,8 @@ fn without_a_record_servers_on_service_ranges_addresses_and_node_ports_are_adopt
 #[test]
 fn servers_that_our_sets_let_through_are_adopted_without_a_record() {
     let found = ["TCP 203.0.113.9:80", "TCP 203.0.113.9:81"];
-    let ours = adopted(document(), &found, Some(("PORTOLAN-FRONTEND", found[1])));
-    assert_eq!(ours, ["TCP 203.0.113.9:81"]);
+    let owned = adopted(document(), &found, Some(("PORTOLAN-FRONTEND", found[1])));
+    assert_eq!(owned, ["TCP 203.0.113.9:81"]);
     let other = adopted(document(), &found, Some(("PORTOLAN-HOLD", found[1])));
     assert_eq!(other, [""; 0]);
 }

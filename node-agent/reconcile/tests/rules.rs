@@ -153,7 +153,7 @@ fn rules_wait_for_the_sets_that_they_use() {
     let phases = diff(&state, &desired, &Owned::default());
     let rules: Vec<Op> = phases
         .into_iter()
-        .filter(|(phase, _)| *phase == Phase::Rules)
+        .filter(|(phase, _)| *phase == Phase::LoadRules)
         .flat_map(|(_, ops)| ops)
         .collect();
     let goes = |state: &Observed| ready(rules.clone(), state, &desired).0.len();

@@ -11,7 +11,7 @@ use portolan_plan::{PlanDocument, Protocol};
 use portolan_reconcile::{
     Desired, HostNetwork, IpvsOp, ModelKernel, Observed, Op, Owned, Phase, RESCHEDULED_AT_ONCE,
     RealServerKey, RealServers, SetEntry, SetId, SetOp, SetRole, VirtualServer, VirtualServerKey,
-    diff, puts_off, ready,
+    diff, postpones, ready,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -81,7 +81,7 @@ fn pass(kernel: &mut ModelKernel, desired: &Desired, mut refuse: impl FnMut(&Op)
     owned.claim(desired);
     let mut done = Done::default();
     for (phase, ops) in diff(&kernel.state, desired, &owned) {
-        done.unfinished |= puts_off(phase, &ops);
+        done.unfinished |= postpones(phase, &ops);
         let (ops, held_back) = ready(ops, &kernel.state, desired);
         let described = |(op, reason): (Op, &str)| format!("{op}: {reason}");
         done.failures.extend(held_back.into_iter().map(described));
@@ -172,7 +172,7 @@ proptest! {
         let next = diff(&kernel.state, &wanted, &Owned::default());
         if let Some(entry) = left.first() {
             let (phase, ops) = &next[0];
-            prop_assert_eq!(*phase, Phase::Release);
+            prop_assert_eq!(*phase, Phase::ReleaseHolds);
             let released = matches!(&ops[..], [Op::Set(SetOp::DeleteEntry { entry: gone, .. })] if gone == entry);
             prop_assert!(released, "{:?}", ops);
         }
@@ -195,7 +195,7 @@ fn flags_and_timeouts_change_without_a_hold() {
     };
     let wanted = desired(&["rr", "rr"], 1);
     let phases = diff(&kernel.state, &wanted, &Owned::default());
-    assert_eq!(names(phases), [(Phase::Servers, 2)]);
+    assert_eq!(names(phases), [(Phase::AddServers, 2)]);
 }
 
 /// S-104: many changes are split over several passes, so that a newer plan does not wait for all of them.

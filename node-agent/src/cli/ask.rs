@@ -9,9 +9,9 @@ use portolan_plan::{ListenSettings, NodePlan};
 use crate::drains::ListedDrain;
 
 /// Timeout of each step: an agent on the same node answers at once, or does not run.
-const LIMIT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum size of an answer in bytes; an agent never sends more.
-const LONGEST: u64 = 64 * 1024 * 1024;
+const MAX_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The draining real servers that the agent reports. The error is one line with the reason.
 pub(super) fn drains(plan: Option<&NodePlan>) -> Result<Vec<ListedDrain>, String> {
@@ -40,14 +40,14 @@ fn where_from(settings: &ListenSettings) -> SocketAddr {
 }
 
 fn get(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_write_timeout(Some(LIMIT))?;
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     // One write: a server that answers early may close the connection before the rest is written.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut text = String::new();
-    stream.take(LONGEST).read_to_string(&mut text)?;
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut text)?;
     let other = || io::Error::other("the answer is not from an agent of this version");
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(other)?;
     let code = head.split(' ').nth(1);

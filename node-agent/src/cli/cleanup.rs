@@ -18,13 +18,11 @@ use crate::settings_before::SettingsBefore;
 
 /// Number of attempts to destroy a set. Kernels may free rules a moment after they were deleted (observed with 5.10),
 /// and until then the sets of those rules are in use.
-const TRIES: usize = 50;
+const ATTEMPTS: usize = 50;
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Remove everything that the agent added to the kernel, and nothing else: recorded virtual servers, routes,
-/// the dummy device, chains in both variants of iptables, and sets. Kernel settings that `init` wrote are
-/// restored unless something else has changed them since. Safe to repeat, and on nodes that never ran an agent.
+/// Arguments of `portolan-agent cleanup`.
 #[derive(Debug, Args)]
 pub(super) struct Cleanup {
     #[command(flatten)]
@@ -39,7 +37,7 @@ impl Cleanup {
         let recorded = record.read().unwrap_or_else(|problem| {
             warn!(
                 %problem,
-                "the record of virtual servers cannot be read; continuing with those in the agent's sets"
+                "the ownership record cannot be read; removing the virtual servers that the agent's sets admit"
             );
             None
         });
@@ -73,19 +71,12 @@ impl Cleanup {
             warn!(%problem, "the record of kernel settings cannot be read; not restoring them");
             SettingsBefore::none(directory)
         });
-        for (name, setting) in before.all() {
-            let found = read_sysctl(&name.as_str().into()).map(|(_, found)| found);
-            // Another program may have changed the setting since.
-            if found.as_deref() != Some(&setting.written) {
-                continue;
-            }
-            match restore_sysctl(name, &setting.before) {
-                Ok(()) => done += 1,
-                Err(error) => failures.push(error.to_string()),
-            }
-        }
-        writeln!(std::io::stdout().lock(), "removed: {done} operations")
-            .context("write to standard output")?;
+        done += restore_settings(&before, &mut failures);
+        let result = match (done, failures.is_empty()) {
+            (0, true) => "nothing to remove".to_owned(),
+            _ => format!("removed kernel entries and restored settings: {done}"),
+        };
+        writeln!(std::io::stdout().lock(), "{result}").context("write to standard output")?;
         if !failures.is_empty() {
             bail!(
                 "{} operations failed:\n  {}",
@@ -102,6 +93,23 @@ impl Cleanup {
     }
 }
 
+/// Restores kernel settings that still have the agent's values. Returns their number.
+fn restore_settings(before: &SettingsBefore, failures: &mut Vec<String>) -> usize {
+    let mut restored = 0;
+    for (name, setting) in before.all() {
+        let found = read_sysctl(&name.as_str().into()).map(|(_, found)| found);
+        // Another program may have changed the setting since.
+        if found.as_deref() != Some(&setting.written) {
+            continue;
+        }
+        match restore_sysctl(name, &setting.before) {
+            Ok(()) => restored += 1,
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    restored
+}
+
 /// Applies the operations and retries sets that cannot be destroyed yet. Returns the number of successful operations,
 /// and the errors of those that failed in the end.
 fn carry_out<E>(
@@ -110,7 +118,7 @@ fn carry_out<E>(
     pause: Duration,
 ) -> (usize, Vec<E>) {
     let (mut done, mut failures) = (0, Vec::new());
-    for last in (0..TRIES).map(|number| number + 1 == TRIES) {
+    for last in (0..ATTEMPTS).map(|number| number + 1 == ATTEMPTS) {
         let results = apply(&ops);
         let mut again = Vec::new();
         for (op, result) in ops.into_iter().zip(results) {
@@ -167,7 +175,7 @@ mod tests {
         let masq = destroy(SetRole::Masq);
         assert_eq!(calls(sets(), |_, _| false), (1, 2, 0));
         assert_eq!(calls(sets(), |call, op| call < 3 && *op == masq), (3, 2, 0));
-        assert_eq!(calls(sets(), |_, op| *op == masq), (TRIES, 1, 1));
+        assert_eq!(calls(sets(), |_, op| *op == masq), (ATTEMPTS, 1, 1));
         let device = Op::Link(LinkOp::RemoveDevice {
             device: "kube-ipvs0".into(),
         });

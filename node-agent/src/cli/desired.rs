@@ -8,17 +8,17 @@ use clap::{Args, ValueEnum};
 use portolan_plan::PlanDocument;
 use portolan_reconcile::{DesiredDocument, HostAddress, HostNetwork};
 
-/// Print the kernel state that a plan leads to; changes nothing.
+/// Arguments of `portolan-agent desired`.
 #[derive(Debug, Args)]
 pub(super) struct Desired {
     /// Plan as printed by `portolan-controller plan -o json`; - reads standard input.
     #[arg(long, value_name = "FILE")]
     plan: String,
-    /// Node address, replacing those in the plan; can be repeated.
+    /// Node address, replacing those in the plan; may be repeated.
     #[arg(long, value_name = "IP")]
     node_address: Vec<IpAddr>,
     /// Output format.
-    #[arg(long, short, value_enum, default_value = "json")]
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "json")]
     output: Form,
 }
 

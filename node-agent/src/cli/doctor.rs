@@ -7,33 +7,36 @@ use clap::Args;
 
 use super::trust::TrustArguments;
 use super::{Form, StateArguments};
-use crate::doctor::{Diagnosis, Level, Style, Where, gather, render};
+use crate::doctor::{Diagnosis, GatherOptions, Level, Style, gather, render};
 use crate::receive::{Access, Address};
 
-/// Diagnose problems on this node and print a remedy for each: kernel, rules of other programs,
-/// programmed state, disk and clock. Read-only; works without a running agent or controller.
-///
-/// Exits with status 1 if a check fails, and with 0 if there are only warnings.
+/// Arguments of `portolan-agent doctor`.
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// Include the checks that passed, with their findings.
+    /// Includes the checks that passed, with their findings.
     #[arg(long)]
     all: bool,
-    /// For nodes without an agent: do not report a missing plan, or settings that `portolan-agent init` writes.
+    /// For a node that never ran an agent: accepts what `portolan-agent init` and the agent will set up.
     #[arg(long)]
     before_install: bool,
     /// Name of this node; used to detect a saved plan of another node, as on a copied disk.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: Option<String>,
-    /// Name of the dummy device. Default: the name in the saved plan.
+    /// Name of the dummy device. Default: the name in the saved plan, or kube-ipvs0 without a plan.
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Check that this controller is reachable, and with --controller-ca also its certificate:
+    /// Checks that this controller is reachable, and with --controller-ca also its certificate:
     /// `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
     #[arg(long, env = "PORTOLAN_CONTROLLER", value_name = "ADDRESS")]
     controller: Option<Address>,
     /// Output format.
-    #[arg(long, short, value_enum, default_value = "table")]
+    #[arg(
+        long,
+        short,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
     output: Form,
     #[command(flatten)]
     trust: TrustArguments,
@@ -46,14 +49,14 @@ impl Doctor {
         let name = self.node.map(|name| name.trim().to_lowercase());
         let trust = self.trust.if_any()?;
         let controller = self.controller.map(|address| Access { address, trust });
-        let facts = gather(&Where {
+        let facts = gather(&GatherOptions {
             state_dir: self.state.state_dir,
             node: name.filter(|name| !name.is_empty()),
             device: self.device,
             controller,
         });
         let diagnosis = match self.before_install {
-            true => Diagnosis::of(&facts).before_install(),
+            true => Diagnosis::before_install(&facts),
             false => Diagnosis::of(&facts),
         };
         let mut out = std::io::stdout().lock();

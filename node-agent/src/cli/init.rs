@@ -12,7 +12,7 @@ use tracing::warn;
 use super::{DeviceArguments, StateArguments};
 use crate::kernel::KernelError;
 use crate::kernel::linux::{
-    Links, Loaded, MODULES, load_module, machine, read_sysctl, write_sysctl,
+    Links, Loaded, MODULES, load_module, machine, printed_value, read_sysctl, write_sysctl,
 };
 use crate::saved::SavedPlan;
 use crate::settings_before::SettingsBefore;
@@ -20,11 +20,7 @@ use crate::settings_before::SettingsBefore;
 /// Without this module, bridged packets bypass the iptables rules, and the `net.bridge.*` settings do not exist.
 const BRIDGES: &str = "br_netfilter";
 
-/// Load kernel modules and write kernel settings, which needs more privileges than `run` has. Prints
-/// each step, and leaves sufficient values unchanged, so it is safe to run at any time.
-///
-/// Afterwards `run` needs only CAP_NET_ADMIN and CAP_NET_RAW. The values come from the settings in the
-/// saved plan, or from the defaults if there is none.
+/// Arguments of `portolan-agent init`.
 #[derive(Debug, Args)]
 pub(super) struct Init {
     #[command(flatten)]
@@ -39,11 +35,7 @@ impl Init {
         let scheduler = format!("ip_vs_{}", node.settings.scheduler);
         let mut report = Report::default();
         for module in MODULES.into_iter().chain([&*scheduler]) {
-            let done = load_module(module).map(|loaded| match loaded {
-                Loaded::Before => "was loaded",
-                Loaded::Now => "loaded",
-            });
-            report.add("module", module, done.map(str::to_owned));
+            report.add("module", module, load(module));
         }
         let network = Links::open()?.observe(&self.device.name(Some(&node.settings)))?;
         let host = HostNetwork {
@@ -52,11 +44,7 @@ impl Init {
         };
         let wanted = sysctls(&node, &host);
         if wanted.keys().any(|name| name.starts_with("net.bridge.")) {
-            let done = load_module(BRIDGES).map(|loaded| match loaded {
-                Loaded::Before => "was loaded",
-                Loaded::Now => "loaded",
-            });
-            report.add("module", BRIDGES, done.map(str::to_owned));
+            report.add("module", BRIDGES, load(BRIDGES));
         }
         let mut before = self.settings_before();
         for (name, value) in wanted {
@@ -90,6 +78,16 @@ impl Init {
     }
 }
 
+/// Loads a module. Returns a description of its present and previous state.
+fn load(module: &str) -> Result<String, KernelError> {
+    let description = match load_module(module)? {
+        Loaded::Before => "already loaded",
+        Loaded::Now => "loaded now",
+        Loaded::BuiltIn => "built in",
+    };
+    Ok(description.into())
+}
+
 /// Writes a setting unless its value suffices. Returns a description of the present and the previous value.
 fn set(
     name: &Arc<str>,
@@ -100,12 +98,12 @@ fn set(
     if let Some(found) = &found
         && sysctl_is_enough(name, found, value)
     {
-        return Ok(format!("is {found}"));
+        return Ok(format!("is {}", printed_value(found)));
     }
     let value = sysctl_with_found(name, found.as_deref(), value);
     let name = name.clone();
     let description = match &found {
-        Some(found) => format!("set to {value}, was {found}"),
+        Some(found) => format!("set to {value}, was {}", printed_value(found)),
         None => format!("set to {value}"),
     };
     write_sysctl(&SysctlOp {

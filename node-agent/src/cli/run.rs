@@ -21,17 +21,17 @@ use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
 use crate::loopback;
 use crate::metrics::{Metrics, Sources};
 use crate::pages::Pages;
+use crate::plan_watch::PlanWatch;
 use crate::programmer::{Applied, Programmer};
 use crate::receive::{Address, Addresses, Controllers, LinkSender, Receiver};
 use crate::record::Record;
 use crate::saved::{Keeper, SavedPlan};
-use crate::slot::PlanSlot;
 use crate::watchdog;
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Follow the controller and keep the kernel in sync with this node's plan.
+/// Arguments of `portolan-agent run`.
 #[derive(Debug, Args)]
 pub(super) struct Run {
     /// Name of this node's Node object; trimmed and lower-cased. Default: the host name.
@@ -67,8 +67,8 @@ pub(super) struct Run {
     iptables: IptablesChoice,
     /// Number of Services with their own traffic metrics; the rest are summed. 0 disables them.
     ///
-    /// Slots go to the busiest Services and are then kept. Each Service has five series, updated at each read of
-    /// the kernel (`settings.sync.period`).
+    /// The busiest Services get their own series and keep them until they are removed or the agent restarts. Each has
+    /// five series, updated at each read of the kernel (`settings.sync.period`).
     #[arg(
         long,
         env = "PORTOLAN_SERVICE_METRICS",
@@ -90,15 +90,15 @@ impl Run {
         let named = NonZeroU32::new(self.service_metrics);
         let kernel = open_kernel(self.iptables, named.is_some())?;
         outlive_others();
-        let slot = Arc::new(PlanSlot::default());
-        let events = events(&kernel, &slot)?;
-        let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), slot.clone());
+        let plans = Arc::new(PlanWatch::default());
+        let events = events(&kernel, &plans)?;
+        let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), plans.clone());
         let (applied, applied_receiver) = watch::channel(Applied::default());
         let (drains, draining) = watch::channel(BTreeSet::new());
         let health: Arc<Health> = Arc::default();
         let mut programmer = Programmer::new(
             kernel,
-            slot.clone(),
+            plans.clone(),
             record,
             applied,
             drains,
@@ -123,18 +123,18 @@ impl Run {
             node,
             version: VERSION.into(),
             controllers,
-            slot: slot.clone(),
+            plans: plans.clone(),
             applied: applied_receiver.clone(),
             draining,
             health: health.clone(),
             link,
         };
-        let loopback = loopback::serve(slot.clone(), applied_receiver.clone());
+        let loopback = loopback::serve(plans.clone(), applied_receiver.clone());
         let beside = async { tokio::join!(keeper.run(applied_receiver, way), loopback) };
-        let signalled = follow(receiver, beside, slot.clone(), pages, &health);
+        let signalled = follow(receiver, beside, plans.clone(), pages, &health);
         keeper.finish();
         drop(events);
-        slot.stop();
+        plans.stop();
         let ended = thread.join();
         ensure!(
             ended.is_ok(),
@@ -147,8 +147,8 @@ impl Run {
 }
 
 /// Subscribes to kernel events, which wake the programmer when another program changes the network or the rules.
-fn events(kernel: &LinuxKernel, slot: &Arc<PlanSlot>) -> anyhow::Result<[Events; 2]> {
-    let (network, rules) = (slot.clone(), slot.clone());
+fn events(kernel: &LinuxKernel, plans: &Arc<PlanWatch>) -> anyhow::Result<[Events; 2]> {
+    let (network, rules) = (plans.clone(), plans.clone());
     Ok([
         Events::of_network(kernel.port(), move || network.disturb())?,
         Events::of_rules(move || rules.disturb())?,
@@ -203,7 +203,7 @@ fn outlive_others() {
 fn follow<T>(
     receiver: Receiver,
     beside: impl Future<Output = T>,
-    slot: Arc<PlanSlot>,
+    plans: Arc<PlanWatch>,
     pages: Arc<Pages>,
     health: &Health,
 ) -> std::io::Result<()> {
@@ -216,8 +216,8 @@ fn follow<T>(
         tokio::select! {
             () = receiver.run() => {}
             _ = beside => {}
-            () = watchdog::watch(slot) => {}
-            () = http::serve(pages, health.wanted()) => {}
+            () = watchdog::watch(plans) => {}
+            () = http::serve(pages, health.pass_counts()) => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }

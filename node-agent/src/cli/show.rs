@@ -16,27 +16,32 @@ use crate::record::Record;
 use crate::saved::{Origin, SavedPlan};
 use crate::show::{Found, NO_SUCH_SERVICE, NOTHING, Shown, Style, render};
 
-/// Show the kernel state: virtual servers with their Services, backends with weight and connections,
-/// and differences from the last plan. Read-only.
+/// Arguments of `portolan-agent show`.
 #[derive(Debug, Args)]
 pub(super) struct Show {
-    /// Include virtual servers of other programs.
+    /// Includes virtual servers of other programs.
     #[arg(long)]
     all: bool,
-    /// Include the entries of the agent's sets.
+    /// Includes the entries of the agent's sets.
     #[arg(long)]
     sets: bool,
-    /// Show only this Service.
+    /// Shows only this Service.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service)]
     service: Option<ServiceId>,
-    /// Refresh interval in seconds, until interrupted; 2 if no number is given.
+    /// Repeats every SECONDS (2 if omitted) until interrupted. Default: prints once.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
           value_parser = clap::value_parser!(u16).range(1..))]
     watch: Option<u16>,
     #[command(flatten)]
     device: DeviceArguments,
     /// Output format.
-    #[arg(long, short, value_enum, default_value = "table")]
+    #[arg(
+        long,
+        short,
+        value_enum,
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
     output: Form,
     #[command(flatten)]
     state: StateArguments,
@@ -115,6 +120,6 @@ fn service(text: &str) -> Result<ServiceId, String> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
             Ok(ServiceId::new(namespace, name))
         }
-        _ => Err("write it as NAMESPACE/NAME".into()),
+        _ => Err("write NAMESPACE/NAME, such as default/web".into()),
     }
 }

@@ -9,7 +9,7 @@ use crate::receive::{Tls, Trust};
 
 #[derive(Debug, Args)]
 pub(super) struct TrustArguments {
-    /// Connect to the controller without TLS. Anything that answers at its address controls this node, so
+    /// Connects to the controller without TLS. Anything that answers at its address controls this node, so
     /// use it only with loopback, Unix sockets and in labs.
     #[arg(long, env = "PORTOLAN_INSECURE", conflicts_with_all = ["controller_ca", "token_file"])]
     insecure: bool,

@@ -14,7 +14,7 @@ use crate::kernel::linux::{Tables, Variant};
 use crate::saved::Origin;
 
 /// A fact, or the reason why it could not be read.
-pub type Looked<T> = Result<T, String>;
+pub type Fact<T> = Result<T, String>;
 
 /// All gathered facts about a node.
 #[derive(Debug, Clone)]
@@ -24,40 +24,40 @@ pub struct Facts {
     /// The node's name, if given on the command line.
     pub node: Option<String>,
     /// Whether this process may administer the network (`CAP_NET_ADMIN`).
-    pub privileged: Looked<bool>,
+    pub privileged: Fact<bool>,
     /// The state directory and its disk; `None` if the directory does not exist.
-    pub state: (PathBuf, Looked<Option<Disk>>),
+    pub state: (PathBuf, Fact<Option<Disk>>),
     /// The saved plan; `None` if there is none.
-    pub plan: Looked<Option<(NodePlan, Origin)>>,
+    pub plan: Fact<Option<(NodePlan, Origin)>>,
     /// The virtual servers recorded as owned by the agent; `None` without a record.
-    pub record: Looked<Option<BTreeSet<VirtualServerKey>>>,
+    pub record: Fact<Option<BTreeSet<VirtualServerKey>>>,
     /// The kernel modules that this node needs, including the schedulers of its plan.
     pub modules: BTreeMap<String, Module>,
     /// The virtual servers in IPVS.
-    pub servers: Looked<BTreeMap<VirtualServerKey, VirtualServer>>,
+    pub servers: Fact<BTreeMap<VirtualServerKey, VirtualServer>>,
     /// Address sets.
-    pub sets: Looked<Sets>,
+    pub sets: Fact<Sets>,
     /// Links, addresses and routes.
-    pub network: Looked<Network>,
+    pub network: Fact<Network>,
     /// Name of the agent's dummy device.
     pub device: String,
     /// The kernel settings in [`Facts::wanted_sysctls`] and a few more; settings unknown to the kernel are absent.
     pub sysctls: BTreeMap<Arc<str>, Arc<str>>,
     /// All iptables rules.
-    pub tables: Looked<Tables>,
+    pub tables: Fact<Tables>,
     /// Output of `nft list tables`.
-    pub nft_tables: Looked<String>,
+    pub nft_tables: Fact<String>,
     /// Size of the connection tracking table.
-    pub tracked: Looked<Tracked>,
+    pub tracked: Fact<Tracked>,
     /// Size of the IPVS connection table as a power of two.
-    pub connection_table_bits: Looked<u32>,
+    pub connection_table_bits: Fact<u32>,
     /// The controller given on the command line, and the result of connecting to it.
-    pub controller: Option<(String, Result<(), Unreached>)>,
+    pub controller: Option<(String, Result<(), ConnectError>)>,
 }
 
 /// Why connecting to the controller failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unreached {
+pub enum ConnectError {
     /// There is no connection.
     NoWay(String),
     /// The peer could not be authenticated.
@@ -94,7 +94,7 @@ pub struct Sets {
     /// Names of all sets, including those of other programs.
     pub names: Vec<String>,
     /// The agent's sets with their entries.
-    pub ours: BTreeMap<SetId, ObservedSet>,
+    pub own: BTreeMap<SetId, ObservedSet>,
 }
 
 /// Number of tracked connections.

@@ -8,12 +8,13 @@ mod checks;
 pub mod facts;
 mod gather;
 mod listing;
+mod preinstall;
 mod table;
 
 use serde::Serialize;
 
 pub use facts::Facts;
-pub use gather::{Where, gather};
+pub use gather::{GatherOptions, gather};
 pub use table::{Style, render};
 
 /// Severity of a finding.
@@ -47,9 +48,9 @@ pub enum Check {
     /// The iptables tools, and which variant holds which chains.
     Iptables,
     /// Whether rules of other programs write the agent's bits of the packet mark.
-    Mark,
+    PacketMark,
     /// Tables of nftables that affect packets in addition to the agent's rules.
-    Neighbours,
+    Nftables,
     /// Leftovers of kube-proxy.
     KubeProxy,
     /// The agent's dummy device.
@@ -75,7 +76,7 @@ pub enum Check {
     /// The saved plan.
     Plan,
     /// The record of owned virtual servers.
-    Record,
+    OwnershipRecord,
     /// Connectivity to the controller.
     Controller,
 }
@@ -91,8 +92,8 @@ impl Check {
             Self::Bridges => "bridges",
             Self::Ipv6 => "ipv6",
             Self::Iptables => "iptables",
-            Self::Mark => "mark",
-            Self::Neighbours => "neighbours",
+            Self::PacketMark => "packet-mark",
+            Self::Nftables => "nftables",
             Self::KubeProxy => "kube-proxy",
             Self::Device => "device",
             Self::Routes => "routes",
@@ -105,7 +106,7 @@ impl Check {
             Self::Clock => "clock",
             Self::StateDirectory => "state-directory",
             Self::Plan => "plan",
-            Self::Record => "record",
+            Self::OwnershipRecord => "ownership-record",
             Self::Controller => "controller",
         }
     }
@@ -120,7 +121,6 @@ pub struct Finding {
     /// Its severity.
     pub level: Level,
     /// Description of the finding.
-    #[serde(rename = "told")]
     pub message: String,
     /// How to fix it; `null` if nothing is wrong.
     pub remedy: Option<String>,
@@ -178,49 +178,20 @@ impl Diagnosis {
         }
     }
 
-    /// Adjusts the diagnosis for a node that never ran an agent: problems that the installation fixes are not
-    /// reported.
-    #[must_use]
-    pub fn before_install(mut self) -> Self {
-        for finding in &mut self.findings {
-            let done_by = match finding.check {
-                Check::Sysctls => "`portolan-agent init` writes them",
-                Check::Plan => "the agent writes it",
-                _ => continue,
-            };
+    /// Runs all checks for a node that never ran an agent: problems that the installation fixes are not reported.
+    pub fn before_install(facts: &Facts) -> Self {
+        let mut diagnosis = Self::of(facts);
+        for finding in &mut diagnosis.findings {
             if finding.level > Level::Ok {
-                *finding = Finding::ok(finding.check, format!("{}; {done_by}", finding.message));
+                preinstall::judge(finding, facts);
             }
         }
-        self
+        diagnosis
     }
 
     /// The number of findings with this level.
     pub fn count(&self, level: Level) -> usize {
         let findings = self.findings.iter();
         findings.filter(|finding| finding.level == level).count()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn before_an_install_only_problems_that_it_does_not_fix_are_reported() {
-        let findings = vec![
-            Finding::fail(Check::Modules, "no ip_vs", "modprobe ip_vs"),
-            Finding::fail(Check::Sysctls, "a is 0, not 1", "sysctl -w a=1"),
-            Finding::warn(Check::Plan, "there is none", "wait"),
-        ];
-        let node = None;
-        let diagnosis = Diagnosis { node, findings }.before_install();
-        assert_eq!(
-            (diagnosis.count(Level::Fail), diagnosis.count(Level::Ok)),
-            (1, 2)
-        );
-        let message = &diagnosis.findings[1].message;
-        assert_eq!(message, "a is 0, not 1; `portolan-agent init` writes them");
-        assert_eq!(diagnosis.findings[1].remedy, None);
     }
 }

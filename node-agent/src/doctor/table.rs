@@ -38,8 +38,9 @@ impl Style {
 /// Renders the diagnosis as text.
 pub fn render(diagnosis: &Diagnosis, style: Style) -> String {
     let mut text = String::new();
-    let node = diagnosis.node.as_deref().unwrap_or("without a name");
-    let title = style.paint("1", &format!("Node {node}"));
+    let node = diagnosis.node.as_deref();
+    let node = node.map_or_else(|| "This node".to_owned(), |node| format!("Node {node}"));
+    let title = style.paint("1", &node);
     line(&mut text, &format!("{title}: {}", counts(diagnosis)));
     let of = |level: Level| {
         let findings = diagnosis.findings.iter();

@@ -13,14 +13,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::registry::Registry;
 
-use super::{Moment, Passed};
-use crate::labels::OfFamily;
+use super::{Moment, PassReport};
+use crate::labels::FamilyLabel;
 
 /// Maximum number of trigger times that are kept for pending changes; the newest are dropped.
-const MOST_TRIGGERS: usize = 64;
+const MAX_PENDING_TRIGGERS: usize = 64;
 
 /// Maximum number of pending batches that are tracked; the stream has one in flight.
-const MOST_WAITING: usize = 4;
+const MAX_PENDING_BATCHES: usize = 4;
 
 /// Number of Services and endpoint lists that a batch changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,14 +71,14 @@ impl Changes {
         self.ipv4 += more.ipv4;
         self.ipv6 += more.ipv6;
         self.triggered.extend_from_slice(&more.triggered);
-        self.triggered.truncate(MOST_TRIGGERS);
+        self.triggered.truncate(MAX_PENDING_TRIGGERS);
         self
     }
 }
 
 /// Label for the HTTP status code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfCode {
+struct CodeLabel {
     code: u16,
 }
 
@@ -94,9 +94,9 @@ impl MetricConstructor<Histogram> for Buckets {
 
 /// Creates the histogram of the network programming duration with kube-proxy's buckets.
 #[derive(Debug, Clone, Copy)]
-struct ToKernel;
+struct ProgrammingBuckets;
 
-impl MetricConstructor<Histogram> for ToKernel {
+impl MetricConstructor<Histogram> for ProgrammingBuckets {
     fn new_metric(&self) -> Histogram {
         let quarters = linear_buckets(0.25, 0.25, 2);
         let seconds = linear_buckets(1.0, 1.0, 59);
@@ -110,23 +110,23 @@ type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 /// All counters.
 #[derive(Debug)]
 pub struct Counters {
-    healthz: Labelled<OfCode, Counter>,
-    livez: Labelled<OfCode, Counter>,
-    durations: Labelled<OfFamily, Histogram, Buckets>,
-    last: Labelled<OfFamily, Seconds>,
-    last_queued: Labelled<OfFamily, Seconds>,
-    services: Labelled<OfFamily, Counter>,
-    endpoints: Labelled<OfFamily, Counter>,
-    unloaded_rules: Labelled<OfFamily, Counter>,
-    programming: Labelled<OfFamily, Histogram, ToKernel>,
+    healthz: Labelled<CodeLabel, Counter>,
+    livez: Labelled<CodeLabel, Counter>,
+    durations: Labelled<FamilyLabel, Histogram, Buckets>,
+    last: Labelled<FamilyLabel, Seconds>,
+    last_queued: Labelled<FamilyLabel, Seconds>,
+    services: Labelled<FamilyLabel, Counter>,
+    endpoints: Labelled<FamilyLabel, Counter>,
+    unloaded_rules: Labelled<FamilyLabel, Counter>,
+    programming: Labelled<FamilyLabel, Histogram, ProgrammingBuckets>,
     operations: Counter,
     failures: Counter,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingChanges>,
 }
 
 /// Changes that were received, but not yet included in a pass.
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingChanges {
     changes: BTreeMap<u64, Changes>,
     /// The plan generation of the last pass, and the families with failures.
     passed: (u64, BTreeSet<Family>),
@@ -144,16 +144,16 @@ impl Default for Counters {
             services: Labelled::default(),
             endpoints: Labelled::default(),
             unloaded_rules: Labelled::default(),
-            programming: Labelled::new_with_constructor(ToKernel),
+            programming: Labelled::new_with_constructor(ProgrammingBuckets),
             operations: Counter::default(),
             failures: Counter::default(),
             waiting: Mutex::default(),
         };
-        for code in [200, 503].map(|code| OfCode { code }) {
+        for code in [200, 503].map(|code| CodeLabel { code }) {
             drop(counters.healthz.get_or_create(&code));
             drop(counters.livez.get_or_create(&code));
         }
-        for family in Family::BOTH.map(OfFamily::from) {
+        for family in Family::BOTH.map(FamilyLabel::from) {
             drop(counters.durations.get_or_create(&family));
             drop(counters.last.get_or_create(&family));
             drop(counters.last_queued.get_or_create(&family));
@@ -168,11 +168,11 @@ impl Default for Counters {
 
 impl Counters {
     pub(crate) fn healthz(&self, code: u16) {
-        self.healthz.get_or_create(&OfCode { code }).inc();
+        self.healthz.get_or_create(&CodeLabel { code }).inc();
     }
 
     pub(crate) fn livez(&self, code: u16) {
-        self.livez.get_or_create(&OfCode { code }).inc();
+        self.livez.get_or_create(&CodeLabel { code }).inc();
     }
 
     pub(crate) fn queued(&self, generation: u64, changes: Changes, now: Moment) {
@@ -194,7 +194,7 @@ impl Counters {
         }
         let waiting = &mut waiting.changes;
         let mut changes = changes;
-        if waiting.len() >= MOST_WAITING
+        if waiting.len() >= MAX_PENDING_BATCHES
             && let Some((_, last)) = waiting.pop_last()
         {
             changes = last.and(&changes);
@@ -202,7 +202,7 @@ impl Counters {
         waiting.insert(generation, changes);
     }
 
-    pub(crate) fn passed(&self, pass: &Passed, now: Moment) {
+    pub(crate) fn passed(&self, pass: &PassReport, now: Moment) {
         for family in Family::BOTH {
             let label = family.into();
             let took = pass.took.as_secs_f64();
@@ -232,7 +232,7 @@ impl Counters {
         let sound = Family::BOTH
             .into_iter()
             .filter(|family| !failed.contains(family));
-        let sound: Vec<OfFamily> = sound.map(OfFamily::from).collect();
+        let sound: Vec<FamilyLabel> = sound.map(FamilyLabel::from).collect();
         for triggered in &changes.triggered {
             // The clock of the other machine may be ahead of this one.
             let took = (seconds(now) - triggered.as_secs_f64()).max(0.0);
@@ -257,15 +257,15 @@ impl Counters {
         proxy.register("proxy_livez", "Responses of /livez by status code", self.livez.clone());
         proxy.register("network_programming_duration_seconds", "Time from the change of a pod or Service, as recorded in its EndpointSlice, until it took effect on this node", self.programming.clone());
         let sync = proxy.sub_registry_with_prefix("sync_proxy_rules");
-        sync.register("duration_seconds", "Duration of passes", self.durations.clone());
+        sync.register("duration_seconds", "Duration of passes, each of which compares the kernel with the plan and programs the differences", self.durations.clone());
         sync.register("last_timestamp_seconds", "End of the last pass without a failure in the family", self.last.clone());
         sync.register("last_queued_timestamp_seconds", "Arrival of the last change of the plan", self.last_queued.clone());
         sync.register("service_changes", "Changes of Services in the plan", self.services.clone());
         sync.register("endpoint_changes", "Changes of endpoint lists in the plan", self.endpoints.clone());
         sync.register("iptables_restore_failures", "Failures to load iptables rules", self.unloaded_rules.clone());
-        let ours = registry.sub_registry_with_prefix("portolan");
-        ours.register("operations", "Kernel operations performed", self.operations.clone());
-        ours.register("operation_failures", "Kernel operations that failed, or were skipped after another failure", self.failures.clone());
+        let own = registry.sub_registry_with_prefix("portolan");
+        own.register("operations", "Kernel operations performed", self.operations.clone());
+        own.register("operation_failures", "Kernel operations that failed, or were skipped after another failure", self.failures.clone());
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use portolan_plan::{Family, Head, HeadPort, NodePlan, Outsiders, Policy, ServiceId};
+use portolan_plan::{ExternalClients, Family, Head, HeadPort, NodePlan, Policy, ServiceId};
 
 use super::Checks;
-use crate::slot::TakenPlan;
+use crate::plan_watch::TakenPlan;
 
 /// The two traffic policies of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,8 +93,10 @@ fn count(plan: &NodePlan, service: &ServiceId, head: &Head, no_local: &mut NoLoc
         let ports = || head.ports.iter().filter(|port| port.has_family(family));
         let inside = ports().any(|port| refuses_inside(plan, service, port, family));
         let drops = |port: &HeadPort| {
-            let external = port.external.map(|list| list.choice(family).outsiders);
-            external == Some(Outsiders::Drop)
+            let external = port
+                .external
+                .map(|list| list.choice(family).external_clients);
+            external == Some(ExternalClients::Drop)
         };
         let outside = ports().any(drops);
         for (policy, has_none) in [

@@ -1,6 +1,6 @@
-//! Health of the node: `healthCheckNodePort`, `/healthz` and `/livez`. The stream reports received changes, the
-//! programmer reports passes, and HTTP sockets read the result. All state is behind one lock, which is held only to
-//! copy a few values, so counts and ports change together (S-141).
+//! Health of the node: what `healthCheckNodePort`, `/healthz` and `/livez` answer on the sockets of `http`. The stream
+//! reports received changes, the programmer reports passes, and HTTP sockets read the result. All state is behind one
+//! lock, which is held only to copy a few values, so counts and ports change together (S-141).
 //!
 //! Responses about Services follow the plan of the last pass, regardless of other failures in it (S-145), and never a
 //! plan that was received but not yet applied.
@@ -35,7 +35,7 @@ pub type Clock = Box<dyn Fn() -> Moment + Send + Sync>;
 pub struct Health {
     clock: Clock,
     state: Mutex<State>,
-    wanted: watch::Sender<Wanted>,
+    pass_counts: watch::Sender<PassCounts>,
     closed: watch::Sender<BTreeSet<String>>,
     unwritten: watch::Sender<BTreeSet<String>>,
     /// Counters since the start of the program.
@@ -64,7 +64,7 @@ impl State {
 
 /// Number of passes, and of changes of the listen addresses by them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PassCounts {
     /// Number of passes.
     pub passes: u64,
     /// Number of passes that changed the wanted listen addresses.
@@ -73,7 +73,7 @@ pub struct Wanted {
 
 /// The report of a finished pass.
 #[derive(Debug)]
-pub struct Passed {
+pub struct PassReport {
     /// The generation of its plan.
     pub generation: u64,
     /// The node's entry in that plan.
@@ -117,7 +117,7 @@ impl Health {
         Self {
             clock,
             state: Mutex::default(),
-            wanted: watch::Sender::default(),
+            pass_counts: watch::Sender::default(),
             closed: watch::Sender::default(),
             unwritten: watch::Sender::default(),
             counters: Counters::default(),
@@ -135,7 +135,7 @@ impl Health {
     }
 
     /// Records a finished pass.
-    pub fn passed(&self, pass: Passed) {
+    pub fn passed(&self, pass: PassReport) {
         let now = (self.clock)();
         self.counters.passed(&pass, now);
         let limit = pass.node.settings.sync.period.as_duration() * 2;
@@ -151,15 +151,15 @@ impl Health {
         state.node = Some(pass.node);
         state.taken = generation;
         drop(state);
-        self.wanted.send_modify(|wanted| {
-            wanted.passes += 1;
-            wanted.moved += u64::from(moved);
+        self.pass_counts.send_modify(|counts| {
+            counts.passes += 1;
+            counts.moved += u64::from(moved);
         });
     }
 
     /// Notifies of passes and of changed listen addresses.
-    pub fn wanted(&self) -> watch::Receiver<Wanted> {
-        self.wanted.subscribe()
+    pub fn pass_counts(&self) -> watch::Receiver<PassCounts> {
+        self.pass_counts.subscribe()
     }
 
     /// The wanted listen addresses. Before the first plan these are the defaults, so that the node already reports

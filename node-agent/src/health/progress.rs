@@ -20,29 +20,29 @@ pub struct Moment {
 
 /// Maximum number of pending changes that are tracked. Further ones are merged into the last, which reports lateness
 /// early rather than late. The stream has one change in flight, so there are more only after a reconnect.
-const MOST_WAITING: usize = 4;
+const MAX_PENDING: usize = 4;
 
 /// A pending change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Waiting {
+struct Pending {
     generation: u64,
     since: Duration,
 }
 
 /// State of one family.
 #[derive(Debug, Clone, Default)]
-struct OfFamily {
+struct FamilyProgress {
     /// The generation of the applied plan, and the time of the pass.
     done: Option<(u64, Timestamp)>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Pending>,
 }
 
-impl OfFamily {
+impl FamilyProgress {
     fn wait(&mut self, generation: u64, since: Duration) {
-        let crowded = self.waiting.len() >= MOST_WAITING;
+        let crowded = self.waiting.len() >= MAX_PENDING;
         match self.waiting.last_mut() {
             Some(last) if crowded => last.generation = generation,
-            _ => self.waiting.push(Waiting { generation, since }),
+            _ => self.waiting.push(Pending { generation, since }),
         }
     }
 }
@@ -59,7 +59,7 @@ pub struct FamilyState {
 /// Progress of the node in applying changes.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    families: BTreeMap<Family, OfFamily>,
+    families: BTreeMap<Family, FamilyProgress>,
     limit: Duration,
 }
 
@@ -98,10 +98,10 @@ impl Progress {
 
     /// The families with at least one successful pass (S-148).
     pub fn families(&self, now: Duration) -> BTreeMap<Family, FamilyState> {
-        let state = |(family, state): (&Family, &OfFamily)| {
+        let state = |(family, state): (&Family, &FamilyProgress)| {
             let (_, updated) = state.done?;
             let oldest = state.waiting.first();
-            let late = |waits: &Waiting| now.saturating_sub(waits.since) >= self.limit;
+            let late = |waits: &Pending| now.saturating_sub(waits.since) >= self.limit;
             let healthy = !oldest.is_some_and(late);
             Some((*family, FamilyState { updated, healthy }))
         };
@@ -251,7 +251,7 @@ mod tests {
                         }
                     }
                 }
-                crowded = !waiting.is_empty() && (crowded || waiting.len() > MOST_WAITING);
+                crowded = !waiting.is_empty() && (crowded || waiting.len() > MAX_PENDING);
                 let late = waiting.iter().any(|(_, since)| now - *since >= LIMIT);
                 if crowded {
                     prop_assert!(!late || !progress.is_healthy(now));

@@ -2,7 +2,7 @@
 //!
 //! Touches: the network.
 
-mod guests;
+mod connection_limiter;
 mod sockets;
 
 pub use sockets::serve;

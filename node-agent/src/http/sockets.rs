@@ -1,5 +1,6 @@
-//! Keeps the listening sockets equal to those that the plan requires. Sockets that are still needed stay open. One
-//! that cannot be opened is reported once and retried without blocking the others (S-141, S-143, S-146).
+//! Keeps the listening sockets (`healthCheckNodePort`, `/healthz`, metrics) equal to those that the plan requires.
+//! Sockets that are still needed stay open. One that cannot be opened is reported once and retried without blocking
+//! the others (S-141, S-143, S-146).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,29 +18,29 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::guests::ConnectionLimiter;
-use crate::health::Wanted;
+use super::connection_limiter::ConnectionLimiter;
+use crate::health::PassCounts;
 use crate::page::{Page, Place};
 use crate::pages::Pages;
 
 /// Maximum number of connections of a socket that wait to be accepted.
 const BACKLOG: u32 = 128;
 /// Initial retry delay for a socket that could not be opened; it doubles for health checks, up to
-/// [`LONGEST_BACK_OFF`].
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// [`MAX_BACKOFF`].
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Retry delay for the node's own ports (S-146).
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, which happens with too many open files.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves on all required addresses until the program ends.
-pub async fn serve(pages: Arc<Pages>, mut wanted: watch::Receiver<Wanted>) {
+pub async fn serve(pages: Arc<Pages>, mut counts: watch::Receiver<PassCounts>) {
     allow_many_files();
     let mut sockets = Sockets::default();
     let mut moved = None;
     loop {
-        let latest = *wanted.borrow_and_update();
+        let latest = *counts.borrow_and_update();
         if moved != Some(latest.moved) {
             moved = Some(latest.moved);
             sockets.follow(pages.places()).await;
@@ -47,7 +48,7 @@ pub async fn serve(pages: Arc<Pages>, mut wanted: watch::Receiver<Wanted>) {
         sockets.open(&pages);
         pages.health.set_closed(sockets.failures());
         tokio::select! {
-            changed = wanted.changed() => if changed.is_err() { return },
+            changed = counts.changed() => if changed.is_err() { return },
             () = until(sockets.due()) => {}
         }
     }
@@ -171,8 +172,8 @@ impl Closed {
         // An attempt due to a new plan does not postpone the next retry.
         if self.due.is_none_or(|due| due <= now) {
             self.wait = match place.page {
-                Page::Check(..) => (self.wait * 2).clamp(FIRST_BACK_OFF, LONGEST_BACK_OFF),
-                Page::Node | Page::Metrics => RETRY,
+                Page::Check(..) => (self.wait * 2).clamp(INITIAL_BACKOFF, MAX_BACKOFF),
+                Page::Node | Page::Metrics => RETRY_DELAY,
             };
             self.due = Some(now + self.wait);
         }
@@ -243,7 +244,7 @@ async fn accept(
         tokio::select! {
             taken = listener.0.accept() => match taken {
                 Ok((stream, _)) => limiter.serve(stream, page, &pages, &mut tasks),
-                Err(_) => sleep(BREATH).await,
+                Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = tasks.join_next() => {}
         }

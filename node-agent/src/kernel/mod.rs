@@ -35,7 +35,7 @@ pub trait Kernel {
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>>;
 
     /// Announces that [`Kernel::observe`] follows soon, so that slow parts can begin.
-    fn foresee_observing(&mut self) {}
+    fn prepare_observe(&mut self) {}
 
     /// Reads virtual servers, sets and rules, and combines them with the arguments. Virtual servers that equal
     /// those in `wanted` share its real servers
@@ -70,7 +70,7 @@ pub trait Kernel {
 
     /// Announces that these operations follow soon, regardless of the results of operations in between, so that slow
     /// parts can begin. Each still has to be applied, which returns its result.
-    fn foresee(&mut self, _ops: &[Op]) {}
+    fn prepare(&mut self, _ops: &[Op]) {}
 
     /// Applies operations in order, with a result for each. A failure does not stop the others.
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>>;

@@ -12,18 +12,18 @@ use portolan_reconcile::{
 use super::{Kernel, KernelError, StaleFlows};
 use crate::traffic::Traffic;
 
-const BLIND: &str = "the model is set to be unreadable";
+const UNREADABLE: &str = "the model is set to be unreadable";
 
 /// A model kernel that a test can inspect while it is being programmed.
 #[derive(Debug, Clone, Default)]
 pub struct SharedModel {
     model: Arc<Mutex<ModelKernel>>,
-    eyes: Arc<Mutex<Eyes>>,
+    faults: Arc<Mutex<ObservationFaults>>,
 }
 
 /// Faults of reads and writes, and counters of reads.
 #[derive(Debug, Clone, Default)]
-pub struct Eyes {
+pub struct ObservationFaults {
     /// Number of reads of the network, including failed ones.
     pub network: usize,
     /// Number of reads of virtual servers, sets and rules.
@@ -31,7 +31,7 @@ pub struct Eyes {
     /// Number of reads of the flows of a family, including failed ones.
     pub flows: BTreeMap<Family, usize>,
     /// If set, the network cannot be read.
-    pub blind: bool,
+    pub network_unreadable: bool,
     /// If set, flows cannot be read.
     pub flows_unreadable: bool,
     /// If set, lists of flows change while they are read.
@@ -39,7 +39,7 @@ pub struct Eyes {
     /// Maximum number of stale flows per read, if limited.
     pub flows_at_once: Option<usize>,
     /// Results of the next reads of the network, which changes while it is read.
-    pub glimpses: VecDeque<Network>,
+    pub next_networks: VecDeque<Network>,
     /// Families whose rules cannot be read, with the reason.
     pub unread_rules: BTreeMap<Family, String>,
     /// A family whose rules cannot be loaded.
@@ -57,20 +57,20 @@ impl SharedModel {
     }
 
     /// The faults and counters.
-    pub fn eyes(&self) -> MutexGuard<'_, Eyes> {
-        self.eyes.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn faults(&self) -> MutexGuard<'_, ObservationFaults> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Kernel for SharedModel {
     fn network(&mut self, _: &str) -> Result<Network, KernelError> {
-        let mut eyes = self.eyes();
-        eyes.network += 1;
-        if eyes.blind {
-            return Err(KernelError::new("read addresses and routes", BLIND));
+        let mut faults = self.faults();
+        faults.network += 1;
+        if faults.network_unreadable {
+            return Err(KernelError::new("read addresses and routes", UNREADABLE));
         }
-        match eyes.glimpses.pop_front() {
-            Some(glimpse) => Ok(glimpse),
+        match faults.next_networks.pop_front() {
+            Some(network) => Ok(network),
             None => Ok(self.lock().state.network()),
         }
     }
@@ -90,13 +90,13 @@ impl Kernel for SharedModel {
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
         wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError> {
-        let mut eyes = self.eyes();
-        eyes.services += 1;
+        let mut faults = self.faults();
+        faults.services += 1;
         let mut observed = self.lock().state.clone();
-        observed.unread_rules.clone_from(&eyes.unread_rules);
+        observed.unread_rules.clone_from(&faults.unread_rules);
         observed
             .rules
-            .retain(|family, _| !eyes.unread_rules.contains_key(family));
+            .retain(|family, _| !faults.unread_rules.contains_key(family));
         observed.sysctls = sysctls;
         observed.set_network(network);
         wanted.into_iter().for_each(|wanted| observed.share(wanted));
@@ -112,8 +112,8 @@ impl Kernel for SharedModel {
     }
 
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
-        let eyes = self.eyes();
-        let carried = eyes.traffic.iter();
+        let faults = self.faults();
+        let carried = faults.traffic.iter();
         carried
             .map(|(server, traffic)| (*server, *traffic))
             .collect()
@@ -124,19 +124,19 @@ impl Kernel for SharedModel {
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {
-        let mut eyes = self.eyes();
+        let mut faults = self.faults();
         let mut model = self.lock();
         let mut apply = |op: &Op| {
             let family = match op {
                 Op::Rules(op) => Some(op.family),
                 _ => None,
             };
-            if family.is_some() && family == eyes.refused_rules {
+            if family.is_some() && family == faults.refused_rules {
                 return Err(KernelError::new(op, "the tool gave up"));
             }
             model.apply(op).map_err(|r| KernelError::new(op, &r))?;
-            if eyes.lost_answers > 0 {
-                eyes.lost_answers -= 1;
+            if faults.lost_answers > 0 {
+                faults.lost_answers -= 1;
                 return Err(KernelError::new(op, "the answer was lost").in_doubt_if(true));
             }
             Ok(())
@@ -149,24 +149,24 @@ impl Kernel for SharedModel {
         family: Family,
         is_stale: &dyn Fn(&Flow) -> bool,
     ) -> Result<StaleFlows, KernelError> {
-        let mut eyes = self.eyes();
-        *eyes.flows.entry(family).or_default() += 1;
-        if eyes.flows_unreadable {
-            return Err(KernelError::new("read flows", BLIND));
+        let mut faults = self.faults();
+        *faults.flows.entry(family).or_default() += 1;
+        if faults.flows_unreadable {
+            return Err(KernelError::new("read flows", UNREADABLE));
         }
         let model = self.lock();
         let of_family = |flow: &&Flow| flow.family() == family;
         let mut stale: Vec<_> = model.flows.iter().filter(of_family).copied().collect();
         let seen = u64::try_from(stale.len()).unwrap_or(u64::MAX);
         stale.retain(is_stale);
-        let limit = eyes.flows_at_once.unwrap_or(usize::MAX);
+        let limit = faults.flows_at_once.unwrap_or(usize::MAX);
         let more = stale.len() > limit;
         stale.truncate(limit);
         Ok(StaleFlows {
             seen,
             stale,
             more,
-            interrupted: eyes.interrupted,
+            interrupted: faults.interrupted,
         })
     }
 

@@ -13,15 +13,15 @@ use prometheus_client::metrics::MetricType;
 
 use super::{Sources, traffic};
 use crate::health::TrafficPolicy;
-use crate::labels::{FamilyName, OfFamily};
+use crate::labels::{FamilyLabel, FamilyName};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
+struct KindLabel {
     kind: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfPolicy {
+struct PolicyLabel {
     ip_family: FamilyName,
     traffic_policy: TrafficPolicy,
 }
@@ -52,7 +52,7 @@ impl Collector for Sources {
         gauge(&mut encoder, name, help)?.encode_gauge(&count(failed))?;
         let draining = self.draining.borrow().len();
         let name = "portolan_draining_addresses";
-        let help = "Addresses of backends that accept no new connections and keep existing ones";
+        let help = "Addresses of endpoints that receive no new connections and keep existing ones";
         gauge(&mut encoder, name, help)?.encode_gauge(&count(draining))?;
         let closed = self.health.closed().borrow().len();
         let name = "portolan_closed_ports";
@@ -72,7 +72,7 @@ impl Sources {
         let help = "Changes of Services that no pass has included yet";
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
-            let label = OfFamily::from(family);
+            let label = FamilyLabel::from(family);
             metric
                 .encode_family(&label)?
                 .encode_gauge(&signed(waiting.services))?;
@@ -81,7 +81,7 @@ impl Sources {
         let help = "Changes of endpoint lists that no pass has included yet";
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
-            let label = OfFamily::from(family);
+            let label = FamilyLabel::from(family);
             let endpoints = signed(waiting.endpoints(family));
             metric.encode_family(&label)?.encode_gauge(&endpoints)?;
         }
@@ -95,7 +95,7 @@ impl Sources {
         let mut metric = gauge(encoder, name, help)?;
         for family in Family::BOTH {
             for policy in [TrafficPolicy::Internal, TrafficPolicy::External] {
-                let label = OfPolicy {
+                let label = PolicyLabel {
                     ip_family: FamilyName(family),
                     traffic_policy: policy,
                 };
@@ -115,7 +115,7 @@ impl Sources {
         let help = "Stale UDP flows deleted from connection tracking";
         let mut metric = counter(encoder, name, help)?;
         for family in Family::BOTH {
-            let label = OfFamily::from(family);
+            let label = FamilyLabel::from(family);
             let deleted = of(family).deleted;
             let mut metric = metric.encode_family(&label)?;
             metric.encode_counter::<NoLabelSet, _, u64>(&deleted, None)?;
@@ -124,7 +124,7 @@ impl Sources {
         let help = "Duration of the search for stale UDP flows";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for family in Family::BOTH {
-            let label = OfFamily::from(family);
+            let label = FamilyLabel::from(family);
             let of = of(family);
             let (sum, all) = (of.took.as_secs_f64(), of.cleanups);
             let mut metric = metric.encode_family(&label)?;
@@ -138,7 +138,10 @@ impl Sources {
         // All series exist from the start, so that the first event appears as an increase.
         let kinds = DriftKind::ALL.map(|of| {
             let kind = of.to_string().replace(' ', "_");
-            (OfKind { kind }, drift.get(&of).copied().unwrap_or_default())
+            (
+                KindLabel { kind },
+                drift.get(&of).copied().unwrap_or_default(),
+            )
         });
         let name = "portolan_drift_found";
         let help = "Objects in the kernel that differed from what the agent had written";
@@ -153,16 +156,16 @@ impl Sources {
             let mut metric = metric.encode_family(kind)?;
             metric.encode_counter::<NoLabelSet, _, u64>(&count.repaired, None)?;
         }
-        let name = "portolan_drift_standing";
+        let name = "portolan_drift_unrepaired";
         let mut metric = gauge(
             encoder,
             name,
-            "Objects with drift that are not repaired, or not yet",
+            "Objects that differ from what the agent had written and are not repaired, or not yet",
         )?;
         for (kind, count) in &kinds {
             metric
                 .encode_family(kind)?
-                .encode_gauge(&signed(count.standing))?;
+                .encode_gauge(&signed(count.unrepaired))?;
         }
         Ok(())
     }

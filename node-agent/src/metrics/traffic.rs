@@ -28,7 +28,7 @@ pub(super) fn encode(
     }
     let packets =
         "Packets of a Service's connections: in from clients, out as far as replies pass this node";
-    let bytes = "Bytes of these packets, including network layer headers";
+    let bytes = "Bytes of a Service's packets, including network layer headers";
     for (name, help, of) in [
         (
             "portolan_service_packets",

@@ -17,9 +17,9 @@ use crate::drains::Drain;
 use crate::kernel::{Kernel, KernelError};
 
 /// Interval between two counts of connections.
-const EVERY: Duration = Duration::from_secs(1);
-/// Counting takes at most `1 / SHARE` of the thread's time.
-const SHARE: u32 = 20;
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// Counting takes at most `1 / MAX_TIME_SHARE` of the thread's time.
+const MAX_TIME_SHARE: u32 = 20;
 
 /// The draining real servers.
 #[derive(Debug)]
@@ -100,13 +100,13 @@ impl<K: Kernel> Programmer<K> {
         self.drains.publish();
         self.drains.due = match (self.drains.draining.is_empty(), self.drains.due) {
             (true, _) => None,
-            (false, due) => due.or_else(|| Instant::now().checked_add(EVERY)),
+            (false, due) => due.or_else(|| Instant::now().checked_add(COUNT_INTERVAL)),
         };
         sound
     }
 
     /// Counts the connections of all draining real servers if it is time, and removes those that are finished.
-    pub(super) fn look_at_drains(&mut self) {
+    pub(super) fn count_drains(&mut self) {
         let started = Instant::now();
         if !self.drains.left(started).is_zero() {
             return;
@@ -117,11 +117,11 @@ impl<K: Kernel> Programmer<K> {
             let sound = self.finish_drains(&mut shadow, &servers);
             self.shadow = Some(shadow);
             if !sound {
-                self.forget();
+                self.discard_shadow();
             }
             self.drains.publish();
         }
-        let pause = EVERY.max(started.elapsed() * SHARE);
+        let pause = COUNT_INTERVAL.max(started.elapsed() * MAX_TIME_SHARE);
         let next = Instant::now().checked_add(pause);
         self.drains.due = next.filter(|_| !self.drains.draining.is_empty());
     }
@@ -139,7 +139,7 @@ impl<K: Kernel> Programmer<K> {
         let now = drains.epoch.elapsed();
         let backends = drains.draining.values().flat_map(|drains| &drains.backends);
         let addresses: BTreeSet<_> = backends.map(|backend| backend.address).collect();
-        let gone = self.slot.gone();
+        let gone = self.plans.gone();
         let gone = gone.intersection(&addresses).copied().collect();
         drains.departures.note(&gone, now);
         let departures = &drains.departures;

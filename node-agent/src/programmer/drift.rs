@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use portolan_plan::Drift as Mode;
 use portolan_reconcile::{
-    Desired, Drift, DriftLedger, Drifted, Look, Network, Observed, Op, Owned, Subject, drift,
-    drift_of_network, in_words, leave,
+    Desired, Drift, DriftLedger, Drifted, Network, Observed, ObservedScope, Op, Owned, Subject,
+    drift, drift_of_network, in_words, leave,
 };
 use tracing::warn;
 
@@ -32,7 +32,7 @@ impl DriftWatch {
     }
 
     /// Keeps a discarded shadow for the comparison with the next complete read.
-    pub(super) fn give_up(&mut self, mut shadow: Observed) {
+    pub(super) fn keep_discarded(&mut self, mut shadow: Observed) {
         if let Some((network, settings)) = self.left_network.take() {
             shadow.set_network(network);
             shadow.sysctls = settings;
@@ -45,7 +45,7 @@ impl DriftWatch {
         self.left = None;
         self.left_network = None;
         self.ledger
-            .note(Look::Everything, &BTreeSet::new(), BTreeSet::new());
+            .note(ObservedScope::Everything, &BTreeSet::new(), BTreeSet::new());
     }
 
     /// Keeps the network of this shadow before it is updated with a different one.
@@ -72,29 +72,29 @@ impl DriftWatch {
     /// After a read, compares the result with the state that the last pass left, and counts and logs differences. If
     /// drift is only reported, `shadow` afterwards contains the state that the last pass left.
     pub(super) fn judge(&mut self, shadow: &mut Observed, owned: &Owned, desired: &Desired) {
-        let (look, left, mut drifted) = if let Some(left) = self.left.take() {
+        let (scope, left, mut drifted) = if let Some(left) = self.left.take() {
             let drifted = drift(&left, shadow, owned, desired);
-            (Look::Everything, left, drifted)
+            (ObservedScope::Everything, left, drifted)
         } else if let Some((network, settings)) = self.left_network.take() {
             let drifted = drift_of_network(&network, &settings, shadow, desired);
             let mut left = Observed::default();
             left.set_network(network);
             left.sysctls = settings;
-            (Look::Network, left, drifted)
+            (ObservedScope::Network, left, drifted)
         } else {
             return;
         };
         drifted.retain(|what| !self.doubtful.contains(&what.subject()));
-        if look == Look::Everything {
+        if scope == ObservedScope::Everything {
             self.doubtful.clear();
         }
         let alone = match self.mode {
             Mode::Repair => BTreeSet::new(),
             Mode::Report => leave(shadow, &left, &drifted, desired),
         };
-        let stands = alone.len();
-        let fresh = self.ledger.note(look, &drifted, alone);
-        log_drift(&fresh, stands);
+        let unrepaired = alone.len();
+        let fresh = self.ledger.note(scope, &drifted, alone);
+        log_drift(&fresh, unrepaired);
     }
 
     /// Counts the drift that a pass repaired.
@@ -109,12 +109,15 @@ impl DriftWatch {
 }
 
 /// Logs new drift. Drift that is left alone is logged once, and counted as long as it exists.
-fn log_drift(fresh: &BTreeSet<Drifted>, stands: usize) {
+fn log_drift(fresh: &BTreeSet<Drifted>, unrepaired: usize) {
     let found = in_words(fresh);
     if fresh.is_empty() {
-    } else if stands > 0 {
-        warn!(%found, stands, "another program changed the kernel; not repairing it because of settings.drift");
+    } else if unrepaired > 0 {
+        warn!(
+            %found, unrepaired,
+            "another program changed kernel entries of the agent; not repairing them because of settings.drift"
+        );
     } else {
-        warn!(%found, "another program changed the kernel; repairing it");
+        warn!(%found, "another program changed kernel entries of the agent; repairing them");
     }
 }

@@ -1,4 +1,4 @@
-//! Deletes stale UDP flows from connection tracking after changes of backends or frontends (S-128, S-129).
+//! Deletes stale UDP flows from conntrack (connection tracking) after changes of backends or frontends (S-128, S-129).
 //!
 //! The only state is one mark per family: an operation that may leave stale flows sets it, and a complete read of the
 //! table clears it. The plan that is current at that time decides which flows are stale, not the operations.
@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use crate::kernel::{Kernel, KernelError};
 
 /// Maximum number of reads of a family's table in one pass, if it has more stale flows than one read returns.
-const ROUNDS: usize = 64;
+const MAX_READS: usize = 64;
 
 /// Counters of the cleanup of stale flows since the start, by family (S-133).
 pub type FlowCounters = BTreeMap<Family, FlowCounter>;
@@ -96,7 +96,7 @@ impl Flows {
 
 /// The result of a cleanup of one family.
 #[derive(Debug, Default)]
-struct Done {
+struct CleanupResult {
     seen: u64,
     deleted: u64,
     /// Whether all flows were read and every stale one deleted.
@@ -104,10 +104,10 @@ struct Done {
     error: Option<KernelError>,
 }
 
-fn clean(kernel: &mut impl Kernel, desired: &Desired, family: Family) -> Done {
-    let mut done = Done::default();
+fn clean(kernel: &mut impl Kernel, desired: &Desired, family: Family) -> CleanupResult {
+    let mut done = CleanupResult::default();
     let is_stale = |flow: &Flow| flow.is_stale(desired);
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_READS {
         let found = match kernel.stale_flows(family, &is_stale) {
             Ok(found) => found,
             Err(error) => {
@@ -133,7 +133,7 @@ fn clean(kernel: &mut impl Kernel, desired: &Desired, family: Family) -> Done {
     done
 }
 
-fn log_cleanup(family: Family, done: &Done, took: Duration) {
+fn log_cleanup(family: Family, done: &CleanupResult, took: Duration) {
     let (seen, deleted, milliseconds) = (done.seen, done.deleted, took.as_millis());
     if let Some(error) = &done.error {
         warn!(%family, %error, "stale UDP flows may be left; retrying in the next pass");

@@ -9,7 +9,7 @@ use portolan_plan::{Family, NodeEntry};
 use portolan_reconcile::{IpvsOp, Op, VirtualServerKey};
 
 use super::steps::Steps;
-use crate::health::{FactsChange, Passed};
+use crate::health::{FactsChange, PassReport};
 use crate::kernel::KernelError;
 
 /// Maximum number of failures with a message.
@@ -105,8 +105,8 @@ impl Outcome {
         node: Arc<NodeEntry>,
         facts: FactsChange,
         took: Duration,
-    ) -> Passed {
-        Passed {
+    ) -> PassReport {
+        PassReport {
             generation,
             node,
             complete: true,

@@ -7,7 +7,7 @@ use portolan_reconcile::{Desired, HostNetwork, Part};
 use super::{Outcome, Programmer};
 use crate::health::FactsChange;
 use crate::kernel::Kernel;
-use crate::slot::{Taken, TakenPlan};
+use crate::plan_watch::{Taken, TakenPlan};
 
 /// A plan and the work for it.
 pub(super) struct Job {
@@ -69,14 +69,14 @@ impl<K: Kernel> Programmer<K> {
             && self.drift.is_quiet()
             && self.flows.is_quiet();
         if in_step {
-            let taken = self.slot.take_changed();
+            let taken = self.plans.take_changed();
             let job = Job::of(&taken);
             self.source = taken.source;
             if let Some(work) = self.work(taken.what) {
                 return Job { work, ..job };
             }
         }
-        let taken = self.slot.take();
+        let taken = self.plans.take();
         let job = Job::of(&taken);
         self.source = taken.source;
         let work = self.work(taken.what).unwrap_or(Work::Whole(None));
@@ -119,7 +119,7 @@ impl<K: Kernel> Programmer<K> {
             shadow.join(observed);
         }
         if !sound {
-            self.forget();
+            self.discard_shadow();
         }
     }
 }

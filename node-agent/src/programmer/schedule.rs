@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Initial delay after a failure; it doubles up to [`LONGEST_BACK_OFF`].
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+/// Initial delay after a failure; it doubles up to [`MAX_BACKOFF`].
+const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The result of a pass, as far as it matters for scheduling.
 #[derive(Debug, Clone, Copy)]
@@ -38,14 +38,14 @@ impl Pass {
 pub(super) struct Schedule {
     /// `None` means never.
     due: Option<Instant>,
-    back_off: Duration,
+    backoff: Duration,
 }
 
 impl Default for Schedule {
     fn default() -> Self {
         Self {
             due: None,
-            back_off: FIRST_BACK_OFF,
+            backoff: INITIAL_BACKOFF,
         }
     }
 }
@@ -63,24 +63,24 @@ impl Schedule {
     }
 
     /// Records a pass that ended now, and whether it read the complete kernel state.
-    pub(super) fn note(&mut self, now: Instant, looked: bool, pass: Pass) {
+    pub(super) fn note(&mut self, now: Instant, read_all: bool, pass: Pass) {
         let wait = if pass.failed {
             // A pass that already waited, for the iptables lock, shortens the delay after it.
-            self.back_off.saturating_sub(pass.took).max(FIRST_BACK_OFF)
+            self.backoff.saturating_sub(pass.took).max(INITIAL_BACKOFF)
         } else {
             pass.period
         };
         // A period may be longer than an `Instant` can represent.
         let next = now.checked_add(wait);
-        if !looked {
+        if !read_all {
             self.due = [self.due, next].into_iter().flatten().min();
             return;
         }
         self.due = next;
-        self.back_off = if pass.failed {
-            (self.back_off * 2).min(LONGEST_BACK_OFF)
+        self.backoff = if pass.failed {
+            (self.backoff * 2).min(MAX_BACKOFF)
         } else {
-            FIRST_BACK_OFF
+            INITIAL_BACKOFF
         };
     }
 }

@@ -15,7 +15,7 @@ use crate::traffic::{Meter, TrafficTotals};
 
 /// Sums and publishes the traffic.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct TrafficReader {
     meter: Meter,
     totals: watch::Sender<Arc<TrafficTotals>>,
 }
@@ -26,7 +26,7 @@ impl<K: Kernel> Programmer<K> {
     pub fn traffic(&mut self, most: NonZeroU32) -> watch::Receiver<Arc<TrafficTotals>> {
         let (totals, receiver) = watch::channel(Arc::default());
         let meter = Meter::new(usize::try_from(most.get()).unwrap_or(usize::MAX));
-        self.traffic = Some(Reading { meter, totals });
+        self.traffic = Some(TrafficReader { meter, totals });
         receiver
     }
 
@@ -35,7 +35,7 @@ impl<K: Kernel> Programmer<K> {
         let Some(reading) = &mut self.traffic else {
             return;
         };
-        let plan = self.slot.plan();
+        let plan = self.plans.plan();
         let owned = owned(&plan, host).into_iter();
         let owners: BTreeMap<_, _> = owned.map(|of| (of.place, of.service.clone())).collect();
         let totals = reading.meter.read(self.kernel.traffic(), &owners);

@@ -19,10 +19,10 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::tls::{self, TlsError};
-use super::{Address, KEEP_ALIVE};
+use super::{Address, KEEP_ALIVE_INTERVAL};
 
 /// Timeout for opening a connection, including TLS.
-const OPENING: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A controller's address, with the credentials for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,8 +115,10 @@ impl Access {
         &self,
         tune: impl FnOnce(Endpoint) -> Endpoint,
     ) -> Result<Channel, AccessError> {
-        let silent = |_| AccessError::Silent(OPENING);
-        let stream = timeout(OPENING, self.open()).await.map_err(silent)??;
+        let silent = |_| AccessError::Silent(CONNECT_TIMEOUT);
+        let stream = timeout(CONNECT_TIMEOUT, self.open())
+            .await
+            .map_err(silent)??;
         let mut stream = Some(TokioIo::new(stream));
         // Prevents the library from reconnecting by itself: each stream uses a new channel.
         let connector = service_fn(move |_: Uri| {
@@ -125,7 +127,7 @@ impl Access {
         });
         // The URI is required, but only its host appears in requests.
         let endpoint = Endpoint::from_static("http://controller")
-            .http2_keep_alive_interval(KEEP_ALIVE)
+            .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
             .keep_alive_while_idle(true);
         let connector = tower::ServiceExt::map_err(connector, io::Error::from);
         Ok(tune(endpoint).connect_with_connector(connector).await?)

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::{Access, Address, AddressError, Trust};
 
 /// Maximum number of controllers, more than any cluster has; further lines of a file are ignored.
-const MOST: usize = 64;
+const MAX_CONTROLLERS: usize = 64;
 
 /// Addresses of the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ fn read_file(path: &PathBuf) -> Result<Vec<Address>, ControllersError> {
     let mut addresses = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
-        if line.is_empty() || addresses.len() == MOST {
+        if line.is_empty() || addresses.len() == MAX_CONTROLLERS {
             continue;
         }
         let address = line.parse().map_err(|error| ControllersError::Line {

@@ -13,7 +13,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::session::{Commit, MAX_UNDECODABLE, Session, Step};
-use crate::slot::PlanSlot;
+use crate::plan_watch::PlanWatch;
 
 /// The number of generated streams; `PORTOLAN_FUZZ_CASES` overrides it.
 fn cases() -> u32 {
@@ -106,7 +106,7 @@ fn message() -> impl Strategy<Value = wire::PlanMessage> {
 
 /// Follows a stream until its end; after an error it continues with a new session.
 fn follow(messages: Vec<wire::PlanMessage>) {
-    let slot = PlanSlot::default();
+    let plans = PlanWatch::default();
     let mut session = Session::new("node-a".into());
     let mut sent = 0;
     for message in messages {
@@ -115,32 +115,32 @@ fn follow(messages: Vec<wire::PlanMessage>) {
             Some(Message::Batch(batch)) => batch.items.as_ref().map_or(0, |all| all.items.len()),
             _ => 0,
         };
-        let before = slot.peek(NodePlan::hash);
-        match session.take(message, |key| slot.list(key)) {
+        let before = plans.peek(NodePlan::hash);
+        match session.take(message, |key| plans.list(key)) {
             Err(error) => {
                 assert!(!error.to_string().is_empty());
-                assert_eq!(slot.peek(NodePlan::hash), before);
+                assert_eq!(plans.peek(NodePlan::hash), before);
                 // The next stream begins with a new session.
                 session = Session::new("node-a".into());
             }
             Ok(Step::More | Step::Gone(_)) => {
-                assert_eq!(slot.peek(NodePlan::hash), before);
+                assert_eq!(plans.peek(NodePlan::hash), before);
             }
             Ok(Step::Commit(commit)) => {
                 let Commit {
                     staged, expected, ..
                 } = *commit;
                 assert!(staged.len() <= sent, "more than was sent");
-                let wrong = slot.commit(staged.clone(), expected);
+                let wrong = plans.commit(staged.clone(), expected);
                 let Err(mismatch) = wrong else {
-                    assert_eq!(slot.peek(NodePlan::hash), expected);
+                    assert_eq!(plans.peek(NodePlan::hash), expected);
                     continue;
                 };
-                let now = slot.peek(NodePlan::hash);
+                let now = plans.peek(NodePlan::hash);
                 assert_eq!(now, before, "a wrong hash changes nothing");
                 // The same batch with the right hash.
-                slot.commit(staged, mismatch.found).unwrap();
-                slot.peek(|plan| {
+                plans.commit(staged, mismatch.found).unwrap();
+                plans.peek(|plan| {
                     assert_eq!(plan.hash(), mismatch.found);
                     let sum = plan.bucket_hashes().total();
                     assert_eq!(sum, mismatch.found, "the hash is that of the entries");

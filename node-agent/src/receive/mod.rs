@@ -1,4 +1,4 @@
-//! The stream from the controller: keeps the plan in the slot current until the program ends, and reconnects
+//! The stream from the controller: keeps the current plan up to date until the program ends, and reconnects
 //! after every failure.
 //!
 //! Touches: the network.
@@ -8,8 +8,8 @@ mod address;
 mod controllers;
 #[cfg(test)]
 mod fuzz;
-mod heard;
 mod link;
+mod resume;
 mod session;
 mod tls;
 
@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
-use self::heard::ResumeState;
+use self::resume::ResumeState;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
@@ -36,18 +36,18 @@ pub use tls::TlsError;
 
 use crate::health::Changes;
 use crate::health::Health;
+use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
-use crate::slot::PlanSlot;
 
-/// Initial delay before a reconnect; it doubles up to [`LONGEST_BACK_OFF`].
-const FIRST_BACK_OFF: Duration = Duration::from_millis(100);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(10);
+/// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
 
 /// Interval of HTTP/2 keep-alive pings on an idle connection.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Capacity of the queue of outgoing messages; one batch is in flight, so few are needed.
-const ANSWERS: usize = 4;
+const QUEUE_CAPACITY: usize = 4;
 
 /// Keeps the plan of one node current.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct Receiver {
     /// Addresses and credentials for the controllers.
     pub controllers: Controllers,
     /// Destination of the plan.
-    pub slot: Arc<PlanSlot>,
+    pub plans: Arc<PlanWatch>,
     /// Results of passes.
     pub applied: watch::Receiver<Applied>,
     /// Addresses of draining backends.
@@ -91,7 +91,7 @@ impl Receiver {
             if self.applied.borrow().generation != before {
                 attempt = 0;
             }
-            let wait = back_off(&self.node, attempt);
+            let wait = backoff(&self.node, attempt);
             attempt = attempt.saturating_add(1);
             let milliseconds = wait.as_millis();
             let reason = end.map_or_else(|error| error.to_string(), |()| "the stream ended".into());
@@ -112,9 +112,9 @@ impl Receiver {
         let channel = controller.connect().await?;
         let mut client =
             PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let (answers, outgoing) = mpsc::channel(ANSWERS);
+        let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let mut session = Session::new(self.node.clone());
-        let held = self.slot.held(&resume.watermark);
+        let held = self.plans.held(&resume.watermark);
         let hello = session.hello(&self.version, held.as_ref());
         send(&answers, hello).await?;
         let mut incoming = client
@@ -144,9 +144,9 @@ impl Receiver {
             let Some(message) = message else {
                 return Ok(());
             };
-            match session.take(message, |key| self.slot.list(key))? {
+            match session.take(message, |key| self.plans.list(key))? {
                 Step::More => {}
-                Step::Gone(addresses) => self.slot.set_gone(addresses),
+                Step::Gone(addresses) => self.plans.set_gone(addresses),
                 Step::Commit(commit) => {
                     let ack = self
                         .commit(*commit, &session, resume, &mut reporter)
@@ -174,7 +174,7 @@ impl Receiver {
         } = commit;
         let whole = trace.map(|_| Instant::now());
         let changes = Changes::of(&staged).since(triggered);
-        match self.slot.commit_traced(staged, expected, trace) {
+        match self.plans.commit_traced(staged, expected, trace) {
             Ok(generation) => {
                 resume.note(watermark);
                 self.health.queued(generation, changes);
@@ -261,10 +261,10 @@ async fn send(
 
 /// The delay before a reconnect. It doubles with each attempt and differs between nodes, so that agents do not all
 /// reconnect at once to a controller that comes back.
-fn back_off(node: &str, attempt: u32) -> Duration {
-    let longest = FIRST_BACK_OFF
+fn backoff(node: &str, attempt: u32) -> Duration {
+    let longest = INITIAL_BACKOFF
         .saturating_mul(1 << attempt.min(16))
-        .min(LONGEST_BACK_OFF);
+        .min(MAX_BACKOFF);
     // Between half of the delay and all of it, by a number that depends only on the node and the attempt.
     let spread = node.bytes().fold(u64::from(attempt), |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(byte.into())
@@ -311,16 +311,16 @@ mod tests {
 
     #[test]
     fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
-        let waits: Vec<_> = (0..12).map(|attempt| back_off("node-a", attempt)).collect();
+        let waits: Vec<_> = (0..12).map(|attempt| backoff("node-a", attempt)).collect();
         for (attempt, wait) in waits.iter().enumerate() {
-            let whole = FIRST_BACK_OFF
+            let whole = INITIAL_BACKOFF
                 .saturating_mul(1 << attempt)
-                .min(LONGEST_BACK_OFF);
+                .min(MAX_BACKOFF);
             assert!(
                 *wait >= whole / 2 && *wait <= whole,
                 "attempt {attempt}: {wait:?}"
             );
         }
-        assert_ne!(back_off("node-a", 9), back_off("node-b", 9));
+        assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
     }
 }

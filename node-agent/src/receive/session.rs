@@ -10,15 +10,13 @@ use portolan_plan::{EntryKey, PlanHash, StagedChanges};
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{
-    DecodeError, TRIGGERS_TOLD, TraceContext, WIRE_VERSION, draining, item, wire,
-};
+use portolan_proto::{DecodeError, MAX_TRIGGERS, TraceContext, WIRE_VERSION, draining, item, wire};
 use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
 
+use crate::plan_watch::Held;
 use crate::programmer::Applied;
-use crate::slot::Held;
 
 /// Maximum number of undecodable entries in an acknowledgement.
 pub(super) const MAX_UNDECODABLE: usize = 8;
@@ -27,7 +25,7 @@ pub(super) const MAX_UNDECODABLE: usize = 8;
 const MAX_MESSAGES: usize = 8;
 
 /// Maximum number of changes per batch; the limit protects memory.
-const MOST_CHANGES: usize = 4_000_000;
+const MAX_CHANGES: usize = 4_000_000;
 
 /// The agent's side of a stream.
 #[derive(Debug)]
@@ -56,7 +54,7 @@ pub struct Cause {
 
 impl Cause {
     fn of(begin: &wire::Begin) -> Self {
-        let triggered = begin.triggered_microseconds.iter().take(TRIGGERS_TOLD);
+        let triggered = begin.triggered_microseconds.iter().take(MAX_TRIGGERS);
         Self {
             trace: TraceContext::from_bytes(&begin.trace),
             triggered: triggered.copied().map(Duration::from_micros).collect(),
@@ -108,25 +106,31 @@ pub enum SessionError {
         open: u64,
     },
     /// A hash that is not 16 bytes.
-    #[error("the controller sent a plan hash of {length} bytes; a newer controller?")]
+    #[error(
+        "the controller sent a plan hash of {length} bytes; if the controller is newer, update this agent"
+    )]
     Hash {
         /// Its length in bytes.
         length: usize,
     },
     /// Addresses that cannot be decoded.
-    #[error("the controller sent {0}; a newer controller?")]
+    #[error("the controller sent {0}; if the controller is newer, update this agent")]
     Gone(#[from] DecodeError),
     /// Bytes in a batch that are not an item.
-    #[error("the controller sent an item that cannot be decoded: {0}; a newer controller?")]
+    #[error(
+        "the controller sent an item that cannot be decoded: {0}; if the controller is newer, update this agent"
+    )]
     Item(#[source] DecodeError),
     /// More changes than a plan can have entries.
-    #[error("batch {batch} has more than {MOST_CHANGES} changes")]
+    #[error("batch {batch} has more than {MAX_CHANGES} changes")]
     TooLarge {
         /// The batch.
         batch: u64,
     },
     /// A message without content or of an unknown kind.
-    #[error("the controller sent a message of an unknown kind; a newer controller?")]
+    #[error(
+        "the controller sent a message of an unknown kind; if the controller is newer, update this agent"
+    )]
     Unknown,
 }
 
@@ -198,7 +202,7 @@ impl Session {
             kind: kind.to_string(),
             found: count.found,
             repaired: count.repaired,
-            standing: count.standing,
+            unrepaired: count.unrepaired,
         };
         answer(Answer::Status(wire::Status {
             draining: draining::write(draining),
@@ -273,7 +277,7 @@ impl Session {
             }
             open.staged.push(change);
         }
-        if open.staged.len() > MOST_CHANGES {
+        if open.staged.len() > MAX_CHANGES {
             return Err(SessionError::TooLarge { batch: open.batch });
         }
         Ok(())

@@ -102,9 +102,9 @@ fn the_cause_of_a_batch_is_decoded_and_invalid_values_are_ignored() {
     assert_eq!(decoded.trace, Some(context));
     let first = Duration::from_millis(1500);
     assert_eq!(decoded.triggered, [first, Duration::from_micros(u64::MAX)]);
-    let invalid = cause(vec![7; 23], vec![1; TRIGGERS_TOLD + 5]);
+    let invalid = cause(vec![7; 23], vec![1; MAX_TRIGGERS + 5]);
     assert_eq!(invalid.trace, None);
-    assert_eq!(invalid.triggered.len(), TRIGGERS_TOLD);
+    assert_eq!(invalid.triggered.len(), MAX_TRIGGERS);
 }
 
 #[test]

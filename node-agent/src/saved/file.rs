@@ -49,7 +49,7 @@ pub enum FileError {
 /// # Errors
 /// Those of the writer.
 pub(super) fn write(plan: &NodePlan, origin: &Origin, to: impl Write) -> io::Result<PlanHash> {
-    let mut file = Summed {
+    let mut file = ChecksumWriter {
         to,
         sum: Xxh3::new(),
     };
@@ -136,12 +136,12 @@ pub(super) fn read(file: &Bytes) -> Result<(Origin, StagedChanges, PlanHash), Fi
 }
 
 /// A writer that computes the checksum of the written bytes.
-struct Summed<W> {
+struct ChecksumWriter<W> {
     to: W,
     sum: Xxh3,
 }
 
-impl<W: Write> Summed<W> {
+impl<W: Write> ChecksumWriter<W> {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sum.update(bytes);
         self.to.write_all(bytes)

@@ -8,14 +8,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{SavedError, SavedPlan, bring_back};
+use super::{SavedError, SavedPlan, restore_saved};
+use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
 use crate::receive::Link;
-use crate::slot::PlanSlot;
 
 /// Minimum time between two writes. A plan that is this much older is still nearly right, and writing each change of
 /// a busy cluster would wear out disks.
-const PAUSE: Duration = Duration::from_secs(10);
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of confirmations in `disk.maxAge`.
 const CONFIRMATIONS: u32 = 4;
 
@@ -23,18 +23,18 @@ const CONFIRMATIONS: u32 = 4;
 #[derive(Debug)]
 pub struct Keeper {
     saved: SavedPlan,
-    slot: Arc<PlanSlot>,
+    plans: Arc<PlanWatch>,
     /// The generation on disk, and its hash there.
     written: Option<(u64, PlanHash)>,
     failing: bool,
 }
 
 impl Keeper {
-    /// A keeper for the plans of this slot.
-    pub fn new(saved: SavedPlan, slot: Arc<PlanSlot>) -> Self {
+    /// A keeper for the plans of this watch.
+    pub fn new(saved: SavedPlan, plans: Arc<PlanWatch>) -> Self {
         Self {
             saved,
-            slot,
+            plans,
             written: None,
             failing: false,
         }
@@ -43,9 +43,9 @@ impl Keeper {
     /// Restores the saved plan at start, then saves each plan from a controller after it was taken by a pass, and
     /// confirms it while `link` is up. Runs while the programmer runs.
     pub async fn run(&mut self, applied: watch::Receiver<Applied>, link: watch::Receiver<Link>) {
-        let (saved, slot) = (self.saved.clone(), self.slot.clone());
+        let (saved, plans) = (self.saved.clone(), self.plans.clone());
         tokio::join!(
-            bring_back(&saved, &slot, SystemTime::now()),
+            restore_saved(&saved, &plans, SystemTime::now()),
             self.keep(applied, link, SystemTime::now)
         );
     }
@@ -93,7 +93,7 @@ impl Keeper {
                 Err(error) => warn!(%error, "could not save the plan"),
             }
             confirmed = Instant::now();
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(MIN_WRITE_INTERVAL).await;
             // Check again for changes during the pause.
             applied.mark_changed();
         }
@@ -106,8 +106,8 @@ impl Keeper {
             let node = plan.node()?;
             Some(node.settings.disk.max_age.as_duration())
         };
-        let every = self.slot.peek(good)? / CONFIRMATIONS;
-        Some(every.max(PAUSE))
+        let every = self.plans.peek(good)? / CONFIRMATIONS;
+        Some(every.max(MIN_WRITE_INTERVAL))
     }
 
     /// Saves the plan if it is not on disk yet, because the program is about to end.
@@ -119,7 +119,7 @@ impl Keeper {
     }
 
     fn newer(&self) -> Option<(u64, Arc<NodePlan>)> {
-        let live = self.slot.live();
+        let live = self.plans.live();
         let written = self.written.map(|(generation, _)| generation);
         live.filter(|(generation, _)| Some(*generation) != written)
     }

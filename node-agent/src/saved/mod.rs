@@ -4,8 +4,8 @@
 //! Touches: one file and a small one beside it, and the kernel's boot ID.
 
 mod file;
-mod heard;
 mod keep;
+mod last_contact;
 mod resume;
 
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ use thiserror::Error;
 
 pub use file::{FileError, Origin};
 pub use keep::Keeper;
-pub use resume::{Resume, bring_back};
+pub use resume::{Resume, restore_saved};
 
 const FILE: &str = "plan";
 /// The boot ID, which changes with each start of the kernel.
@@ -119,7 +119,7 @@ impl SavedPlan {
         })?;
         // Without a confirmation of this plan, its age counts from when it was written.
         let confirmation = std::fs::read_to_string(self.confirmation_path()).unwrap_or_default();
-        origin.confirmed = heard::read(&confirmation, hash).unwrap_or(origin.written);
+        origin.confirmed = last_contact::parse(&confirmation, hash).unwrap_or(origin.written);
         Ok(Some((plan, origin)))
     }
 
@@ -148,14 +148,14 @@ impl SavedPlan {
     /// # Errors
     /// [`SavedError::Io`] if the record cannot be written.
     pub fn confirm(&self, plan: PlanHash, now: SystemTime) -> Result<(), SavedError> {
-        let line = heard::line(plan, now);
+        let line = last_contact::line(plan, now);
         self.replace(&self.confirmation_path(), |to| {
             to.write_all(line.as_bytes())
         })
     }
 
     fn confirmation_path(&self) -> PathBuf {
-        self.path.with_extension("heard")
+        self.path.with_extension("confirmed")
     }
 
     fn replace(

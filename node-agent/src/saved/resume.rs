@@ -1,4 +1,4 @@
-//! Use of the saved plan until a controller is reached.
+//! Restores the saved plan from disk after a restart or reboot, until a controller is reached.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use portolan_plan::{DiskSettings, NodePlan, ServiceId};
 use tracing::{info, warn};
 
 use super::{Origin, SavedPlan};
-use crate::slot::{PlanSlot, Source};
+use crate::plan_watch::{PlanWatch, Source};
 
 /// The part of a saved plan to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +41,9 @@ impl Resume {
     }
 }
 
-/// Sets the usable part of the saved plan in the slot, and the complete plan after the grace period unless a
+/// Publishes the usable part of the saved plan in `plans`, and the complete plan after the grace period unless a
 /// controller is reached first. A plan that cannot be used is logged and ignored.
-pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime) {
+pub async fn restore_saved(saved: &SavedPlan, plans: &Arc<PlanWatch>, now: SystemTime) {
     let Some((plan, origin)) = read(saved) else {
         return;
     };
@@ -52,28 +52,33 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
     };
     let of_this_boot = saved.is_of_this_boot(&origin);
     let age = now.duration_since(origin.confirmed).unwrap_or_default();
-    let seconds = age.as_secs();
+    let age_seconds = age.as_secs();
     let services = plan.heads().count();
     match Resume::decide(&node.settings.disk, of_this_boot, origin.confirmed, now) {
         Resume::Whole => {
-            info!(services, seconds, of_this_boot, "serving the saved plan");
-            slot.bring_back(plan, Source::Disk);
+            info!(
+                services,
+                age_seconds, of_this_boot, "serving the saved plan"
+            );
+            plans.restore_saved(plan, Source::Disk);
         }
         Resume::BootCritical { rest_after } => {
             let critical = boot_critical(&plan);
             let serving = critical.len();
+            let grace_seconds = rest_after.as_secs();
             warn!(
                 services,
                 serving,
-                seconds,
-                "the saved plan is old: serving only boot-critical Services, and the others later if no \
-                 controller is reached"
+                age_seconds,
+                grace_seconds,
+                "the saved plan is old: serving only boot-critical Services; the others follow after the grace period \
+                 (settings.disk.grace) if no controller is reached"
             );
-            slot.bring_back(plan.part(&critical), Source::BootCritical);
+            plans.restore_saved(plan.part(&critical), Source::BootCritical);
             // Free its memory and read it again if needed: usually a controller is reached first.
             drop(plan);
             tokio::time::sleep(rest_after).await;
-            if slot.is_live() {
+            if plans.is_live() {
                 return;
             }
             if let Some((plan, _)) = read(saved) {
@@ -81,7 +86,7 @@ pub async fn bring_back(saved: &SavedPlan, slot: &Arc<PlanSlot>, now: SystemTime
                     services,
                     "no controller was reached: serving the complete saved plan"
                 );
-                slot.bring_back(plan, Source::Disk);
+                plans.restore_saved(plan, Source::Disk);
             }
         }
     }

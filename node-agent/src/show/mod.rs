@@ -86,7 +86,7 @@ pub enum Owner {
         frontend: FrontendKind,
     },
     /// Recorded as owned by the agent, but not in the plan.
-    Ours,
+    Agent,
     /// Another program: the agent never modifies it.
     Other,
 }
@@ -186,8 +186,8 @@ impl Shown {
         let places: BTreeSet<_> = held.keys().chain(wanted.keys()).collect();
         let server = |place: &&VirtualServerKey| {
             let counts = found.connections.get(place);
-            let is_ours = found.recorded.contains(place);
-            let other = if is_ours { Owner::Ours } else { Owner::Other };
+            let is_owned = found.recorded.contains(place);
+            let other = if is_owned { Owner::Agent } else { Owner::Other };
             let owner = owners.get(place).cloned().unwrap_or(other);
             let count =
                 |backend: &RealServerKey| counts.and_then(|counts| counts.get(backend).copied());
@@ -222,7 +222,7 @@ impl ShownServer {
             Owner::Service {
                 namespace, name, ..
             } => (0, namespace, name),
-            Owner::Ours => (1, "", ""),
+            Owner::Agent => (1, "", ""),
             Owner::Other => (2, "", ""),
         }
     }

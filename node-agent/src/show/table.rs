@@ -111,8 +111,8 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
         .iter()
         .filter(|server| server.owner == Owner::Other)
         .count();
-    let is_ours = |server: &&ShownServer| server.present && server.owner != Owner::Other;
-    let ours = servers.iter().filter(is_ours).count();
+    let is_owned = |server: &&ShownServer| server.present && server.owner != Owner::Other;
+    let owned = servers.iter().filter(is_owned).count();
     let foreign = match (others, style.all) {
         (0, _) => String::new(),
         (_, true) => format!(", {others} of other programs"),
@@ -120,7 +120,7 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
     };
     line(
         text,
-        &format!("  virtual servers  {ours} of the agent{foreign}"),
+        &format!("  virtual servers  {owned} of the agent{foreign}"),
     );
     let entries: usize = shown.sets.iter().map(|set| set.entries).sum();
     line(
@@ -171,11 +171,11 @@ fn block(
         Owner::Service {
             namespace, name, ..
         } => style.bold(&format!("{namespace}/{name}")),
-        Owner::Ours if compared => {
+        Owner::Agent if compared => {
             let left = style.yellow("Left behind");
-            format!("{left}: recorded as the agent's, but not in the plan")
+            format!("{left}: recorded as the agent's, but not in the plan; the agent removes them")
         }
-        Owner::Ours => format!("{}, according to its record", style.bold("Of the agent")),
+        Owner::Agent => format!("{}, according to its record", style.bold("Of the agent")),
         Owner::Other => format!("{}: never modified", style.bold("Of other programs")),
     };
     line(text, &format!("\n{title}"));
@@ -198,7 +198,10 @@ fn lines(text: &mut String, server: &ShownServer, columns: &Columns, style: Styl
         return;
     }
     if server.backends.is_empty() {
-        line(text, &format!("{start}  {}", style.yellow("no backend")));
+        line(
+            text,
+            &format!("{start}  {}", style.yellow("no real server")),
+        );
     }
     let indent = " ".repeat(start.chars().count());
     for (number, backend) in server.backends.iter().enumerate() {
@@ -248,7 +251,7 @@ fn place(server: &ShownServer) -> String {
 
 fn scheduling(server: &ShownServer) -> String {
     match server.affinity_seconds {
-        Some(seconds) => format!("{} (client {seconds} s)", server.scheduler),
+        Some(seconds) => format!("{} (affinity {seconds} s)", server.scheduler),
         None => server.scheduler.clone(),
     }
 }

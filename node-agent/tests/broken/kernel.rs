@@ -57,7 +57,7 @@ pub(super) const BROKEN: &[Broken] = &[
     warns(
         "node ports that the kernel may give away",
         Check::Sysctls,
-        "net.ipv4.ip_local_reserved_ports=30000-32767",
+        "net.ipv4.ip_local_reserved_ports=8080,30000-32767",
         |facts| {
             sysctl(facts, "net.ipv4.ip_local_reserved_ports", "8080");
         },
@@ -79,7 +79,7 @@ pub(super) const BROKEN: &[Broken] = &[
                 network.host.machine.ipv6_off = Some(Ipv6Off::Disabled);
             }
             // The state that the agent leaves in this case.
-            let sets = facts.sets.iter_mut().flat_map(|sets| &mut sets.ours);
+            let sets = facts.sets.iter_mut().flat_map(|sets| &mut sets.own);
             for (id, set) in sets.filter(|(id, _)| id.family == Family::Ipv6) {
                 if id.role != SetRole::Pods && id.role != SetRole::Health {
                     set.entries.clear();

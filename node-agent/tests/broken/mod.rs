@@ -138,7 +138,7 @@ fn put_routes(facts: &mut Facts) {
     network(facts).routes = desired.routes;
     let sets = facts.sets.as_mut().unwrap();
     for (id, wanted) in desired.sets {
-        sets.ours.get_mut(&id).unwrap().entries = wanted.entries;
+        sets.own.get_mut(&id).unwrap().entries = wanted.entries;
     }
 }
 

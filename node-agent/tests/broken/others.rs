@@ -27,12 +27,12 @@ pub(super) const BROKEN: &[Broken] = &[
         },
     )),
     fails(
-        "ours in both",
+        "own in both",
         Check::Iptables,
         "iptables-legacy-restore",
         |facts| {
-            let ours = "*nat\n:PORTOLAN-OUTPUT - [0:0]\nCOMMIT\n";
-            dump(facts, Variant::Legacy, Family::Ipv4, Ok(ours.into()));
+            let own = "*nat\n:PORTOLAN-OUTPUT - [0:0]\nCOMMIT\n";
+            dump(facts, Variant::Legacy, Family::Ipv4, Ok(own.into()));
         },
     ),
     warns(
@@ -45,7 +45,7 @@ pub(super) const BROKEN: &[Broken] = &[
     ),
     warns(
         "our mark is Calico's",
-        Check::Mark,
+        Check::PacketMark,
         "spec.settings.masquerade.bit",
         |facts| {
             let rules = "*mangle\n:cali-PREROUTING - [0:0]\n\
@@ -55,7 +55,7 @@ pub(super) const BROKEN: &[Broken] = &[
     ),
     warns(
         "a program that marks with our bit",
-        Check::Mark,
+        Check::PacketMark,
         "spec.settings.capture.bit",
         |facts| {
             let rules =
@@ -65,18 +65,18 @@ pub(super) const BROKEN: &[Broken] = &[
     ),
     warns(
         "host ports by nftables",
-        Check::Neighbours,
+        Check::Nftables,
         "backend",
         |facts| {
             facts.nft_tables = Ok("table ip cni_hostport\n".into());
         },
     ),
-    warns("firewalld", Check::Neighbours, "firewall-cmd", |facts| {
+    warns("firewalld", Check::Nftables, "firewall-cmd", |facts| {
         facts.nft_tables = Ok("table inet firewalld\n".into());
     }),
     alone(warns(
         "an old kubelet",
-        Check::Mark,
+        Check::PacketMark,
         "no rule uses 31",
         |facts| {
             let rules = "*nat\n:KUBE-MARK-MASQ - [0:0]\n\

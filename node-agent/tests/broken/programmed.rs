@@ -72,20 +72,14 @@ pub(super) const BROKEN: &[Broken] = &[
         facts.sets = Err("address sets (ip_set) are not loaded".into());
     })),
     fails("a set is gone", Check::Sets, "start the agent", |facts| {
-        facts.sets.as_mut().unwrap().ours.remove(&FRONTEND);
+        facts.sets.as_mut().unwrap().own.remove(&FRONTEND);
     }),
     alone(warns(
         "an entry is gone",
         Check::Sets,
         "start the agent",
         |facts| {
-            let set = facts
-                .sets
-                .as_mut()
-                .unwrap()
-                .ours
-                .get_mut(&FRONTEND)
-                .unwrap();
+            let set = facts.sets.as_mut().unwrap().own.get_mut(&FRONTEND).unwrap();
             set.entries.pop_first();
         },
     )),

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use portolan_agent::doctor::Check;
-use portolan_agent::doctor::facts::Unreached;
+use portolan_agent::doctor::facts::ConnectError;
 
 use super::{Broken, alone, disk, fails, put_routes, set_plan, warns};
 use crate::healthy::now;
@@ -97,22 +97,22 @@ pub(super) const BROKEN: &[Broken] = &[
     ),
     fails(
         "a damaged record",
-        Check::Record,
-        "remove the file",
+        Check::OwnershipRecord,
+        "rm /var/lib/portolan/virtual-servers",
         |facts| {
             facts.record = Err("virtual-servers:2: \"x\" is not a virtual server".into());
         },
     ),
     alone(warns(
         "no record",
-        Check::Record,
+        Check::OwnershipRecord,
         "restart the agent",
         |facts| {
             facts.record = Ok(None);
         },
     )),
     fails("no controller", Check::Controller, "firewall", |facts| {
-        let refused = Unreached::NoWay("Connection refused".into());
+        let refused = ConnectError::NoWay("Connection refused".into());
         facts.controller = Some(("10.0.0.7:10270".into(), Err(refused)));
     }),
     fails(
@@ -120,7 +120,7 @@ pub(super) const BROKEN: &[Broken] = &[
         Check::Controller,
         "which clock",
         |facts| {
-            let expired = Unreached::Distrusted("the controller's certificate expired".into());
+            let expired = ConnectError::Distrusted("the controller's certificate expired".into());
             facts.controller = Some(("10.0.0.7:10270".into(), Err(expired)));
         },
     ),

@@ -200,11 +200,11 @@ fn the_document_lists_every_metric() {
     let table = metrics_of(Some(TrafficTotals::default()))
         .document()
         .unwrap();
-    let document = include_str!("../../METRICS.md");
+    let document = include_str!("../../../docs/reference/agent-metrics.md");
     let is_current = document.ends_with(&table);
     assert!(
         is_current,
-        "node-agent/METRICS.md should end with:\n{table}"
+        "docs/reference/agent-metrics.md should end with:\n{table}"
     );
 }
 

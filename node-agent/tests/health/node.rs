@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use portolan_agent::health::Changes;
-use portolan_agent::health::{Facts, FactsChange, Health, Moment, Passed};
+use portolan_agent::health::{Facts, FactsChange, Health, Moment, PassReport};
 use portolan_agent::http;
 use portolan_agent::metrics::{Metrics, Sources};
 use portolan_agent::pages::Pages;
@@ -104,7 +104,7 @@ impl TestNode {
             metrics,
             tokio::sync::watch::channel(Vec::new()).1,
         ));
-        drop(tokio::spawn(http::serve(pages, self.health.wanted())));
+        drop(tokio::spawn(http::serve(pages, self.health.pass_counts())));
     }
 
     pub(crate) fn set_second(&self, second: u64) {
@@ -151,7 +151,7 @@ impl TestNode {
             settings: self.settings.clone(),
             ..NodeEntry::default()
         };
-        self.health.passed(Passed {
+        self.health.passed(PassReport {
             generation,
             node: Arc::new(node),
             complete: true,

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use portolan_agent::health::Changes;
 use portolan_agent::health::{Facts, Health, NoLocal, TrafficPolicy};
 use portolan_agent::kernel::SharedModel;
-use portolan_agent::slot::Source;
-use portolan_plan::{Family, FrontendKind, HealthCheckDocument, Outsiders, PlanDocument, Policy};
+use portolan_agent::plan_watch::Source;
+use portolan_plan::{
+    ExternalClients, Family, FrontendKind, HealthCheckDocument, PlanDocument, Policy,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -29,11 +31,11 @@ fn a_saved_plan_counts_as_applied_only_if_complete() {
     };
     scene
         .running
-        .slot
-        .bring_back(plan.part([]), Source::BootCritical);
+        .plans
+        .restore_saved(plan.part([]), Source::BootCritical);
     applied(1);
     assert_eq!(families(&scene.health), [None, None]);
-    scene.running.slot.bring_back(plan, Source::Disk);
+    scene.running.plans.restore_saved(plan, Source::Disk);
     applied(2);
     assert_eq!(families(&scene.health), [Some(true), Some(true)]);
     assert_eq!(count(&scene.health), 0);
@@ -113,7 +115,7 @@ fn counts_follow_a_failed_pass_and_a_lasting_failure_affects_only_its_family() {
     let scene = Scene::start();
     scene.health.queued(1, Changes::default());
     assert_eq!(scene.running.program(with_check(2)).failed, 0);
-    scene.running.kernel.eyes().refused_rules = Some(Family::Ipv6);
+    scene.running.kernel.faults().refused_rules = Some(Family::Ipv6);
     scene
         .running
         .kernel
@@ -132,7 +134,7 @@ fn counts_follow_a_failed_pass_and_a_lasting_failure_affects_only_its_family() {
     scene.set_second(160);
     assert_eq!(families(&scene.health), [Some(true), Some(false)], "S-169");
     assert_eq!(scene.health.check(PORT, Family::Ipv4).status(), 503);
-    scene.running.kernel.eyes().refused_rules = None;
+    scene.running.kernel.faults().refused_rules = None;
     scene.running.wait(|applied| applied.failed == 0);
     assert_eq!(families(&scene.health), [Some(true); 2]);
     assert_eq!(scene.health.healthz().status(), 200);
@@ -153,7 +155,7 @@ fn services_without_an_endpoint_here_are_counted_once_by_policy() {
         port.internal.scope = "node/node-a".into();
         port.internal.endpoints.clear();
         let mut external = port.internal.clone();
-        external.outsiders = Outsiders::Drop;
+        external.external_clients = ExternalClients::Drop;
         port.external = Some(external);
         let mut node_port = port.frontends[0].clone();
         (node_port.kind, node_port.address) = (FrontendKind::NodePort, None);

@@ -58,7 +58,7 @@ pub(crate) fn healthy() -> Facts {
         modules: modules(),
         sets: Ok(Sets {
             names: SetId::all().map(|id| id.to_string()).collect(),
-            ours: observed.sets.clone(),
+            own: observed.sets.clone(),
         }),
         network: Ok(observed.network()),
         servers: Ok(observed.virtual_servers),

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
+use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, FlowCounters, Programmer};
 use portolan_agent::record::Record;
-use portolan_agent::slot::PlanSlot;
 use portolan_plan::{Change, EntryHash, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::HostAddress;
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ pub(crate) fn address(text: &str) -> HostAddress {
 /// A running programmer on a model kernel.
 pub(crate) struct Running {
     pub(crate) kernel: SharedModel,
-    pub(crate) slot: Arc<PlanSlot>,
+    pub(crate) plans: Arc<PlanWatch>,
     applied: watch::Receiver<Applied>,
     draining: watch::Receiver<BTreeSet<IpAddr>>,
     flow_counters: watch::Receiver<FlowCounters>,
@@ -46,17 +46,17 @@ impl Running {
     pub(crate) fn start_with(kernel: SharedModel, state: &Path, health: Arc<Health>) -> Self {
         let addresses = ["192.168.50.1/24", "fd00:50::1/64"];
         kernel.lock().state.host.addresses = addresses.map(address).into();
-        let slot = Arc::new(PlanSlot::default());
+        let plans = Arc::new(PlanWatch::default());
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state).unwrap();
         let (drains, draining) = watch::channel(BTreeSet::new());
         let programmer =
-            Programmer::new(kernel.clone(), slot.clone(), record, send, drains, health);
+            Programmer::new(kernel.clone(), plans.clone(), record, send, drains, health);
         let flow_counters = programmer.flow_counters();
         let thread = std::thread::spawn(move || programmer.run());
         Self {
             kernel,
-            slot,
+            plans,
             applied,
             draining,
             flow_counters,
@@ -74,7 +74,7 @@ impl Running {
     /// Commits a plan without waiting.
     pub(crate) fn commit(&self, document: PlanDocument) -> u64 {
         let plan = document.into_plan().unwrap();
-        let (held, mut staged) = self.slot.peek(|held| {
+        let (held, mut staged) = self.plans.peek(|held| {
             let staged = if held.is_empty() {
                 StagedChanges::snapshot()
             } else {
@@ -97,7 +97,7 @@ impl Running {
             let key = (*key).clone();
             staged.push(Change::Remove { key });
         }
-        self.slot.commit(staged, PlanHash::default()).unwrap()
+        self.plans.commit(staged, PlanHash::default()).unwrap()
     }
 
     pub(crate) fn wait(&self, holds: impl Fn(&Applied) -> bool) -> Applied {
@@ -142,7 +142,7 @@ impl Running {
     }
 
     pub(crate) fn stop(self) -> SharedModel {
-        self.slot.stop();
+        self.plans.stop();
         self.thread.join().unwrap();
         self.kernel
     }

@@ -107,7 +107,7 @@ pub(crate) fn the_one_in_use_is_found() {
     let accept: &[&str] = &["-A", "INPUT", "-j", "ACCEPT"];
     let hint: &[&str] = &["-t", "mangle", "-N", "KUBE-IPTABLES-HINT"];
     let canary: &[&str] = &["-t", "mangle", "-N", "KUBE-KUBELET-CANARY"];
-    let ours: &[&str] = &["-t", "nat", "-N", "PORTOLAN-OUTPUT"];
+    let own: &[&str] = &["-t", "nat", "-N", "PORTOLAN-OUTPUT"];
     let (nft, legacy) = ("iptables-nft", "iptables-legacy");
     let (nft6, legacy6) = ("ip6tables-nft", "ip6tables-legacy");
     let cases: [(Vec<Made<'_>>, &str, &str); 7] = [
@@ -120,8 +120,8 @@ pub(crate) fn the_one_in_use_is_found() {
         ),
         (vec![(nft, accept), (legacy6, hint)], "legacy", "nft"),
         (vec![(legacy, accept), (nft, canary)], "nft", "legacy"),
-        (vec![(legacy, canary), (nft6, ours)], "nft", "legacy"),
-        (vec![(nft, hint), (legacy, ours)], "legacy", "nft"),
+        (vec![(legacy, canary), (nft6, own)], "nft", "legacy"),
+        (vec![(nft, hint), (legacy, own)], "legacy", "nft"),
     ];
     for (made, expected, other) in cases {
         fresh_namespace();

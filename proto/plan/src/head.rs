@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::{Family, Outsiders, Policy, Protocol, ScopeKind, WhenEmpty};
+use crate::{ExternalClients, Family, Policy, Protocol, ScopeKind, WhenEmpty};
 
 /// A Service, the same for every node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,6 +131,6 @@ impl ListUse {
 pub struct ListChoice {
     /// The scope of the list, relative to the receiver.
     pub scope: ScopeKind,
-    /// What happens to connections of outsiders.
-    pub outsiders: Outsiders,
+    /// What happens to connections of external clients.
+    pub external_clients: ExternalClients,
 }

@@ -35,4 +35,4 @@ pub use settings::{
     HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period, PeriodError,
     PortRange, PortRangeError, Settings, SyncSettings, TimeoutSettings,
 };
-pub use terms::{Family, Outsiders, Policy, Protocol, WhenEmpty};
+pub use terms::{ExternalClients, Family, Policy, Protocol, WhenEmpty};

@@ -12,8 +12,8 @@ use proptest::sample::select;
 use smallvec::SmallVec;
 
 use crate::{
-    Backend, BackendList, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort,
-    ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Outsiders, Period,
+    Backend, BackendList, Entry, EntryKey, ExternalClients, Family, Frontend, FrontendKind, Head,
+    HeadPort, ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Period,
     Policy, Protocol, Scope, ScopeKind, ServiceId, Settings, WhenEmpty,
 };
 
@@ -62,23 +62,26 @@ pub fn backends(family: Family) -> impl Strategy<Value = BackendList> {
 }
 
 /// Under policy Local, a node uses its own endpoints. If it has none, it uses the list of policy Cluster, and drops
-/// outsiders if that list is not empty.
+/// external clients if that list is not empty.
 fn list_use() -> impl Strategy<Value = ListUse> {
     let shared = select(vec![ScopeKind::Cluster, ScopeKind::Zone, ScopeKind::Node]);
-    let cluster = shared.prop_map(|scope| (scope, Outsiders::Allow));
+    let cluster = shared.prop_map(|scope| (scope, ExternalClients::Allow));
     let local = select(vec![
-        (ScopeKind::Local, Outsiders::Allow),
-        (ScopeKind::Cluster, Outsiders::Allow),
-        (ScopeKind::Cluster, Outsiders::Drop),
-        (ScopeKind::Zone, Outsiders::Drop),
-        (ScopeKind::Node, Outsiders::Drop),
+        (ScopeKind::Local, ExternalClients::Allow),
+        (ScopeKind::Cluster, ExternalClients::Allow),
+        (ScopeKind::Cluster, ExternalClients::Drop),
+        (ScopeKind::Zone, ExternalClients::Drop),
+        (ScopeKind::Node, ExternalClients::Drop),
     ]);
     prop_oneof![
         (Just(Policy::Cluster), vec(cluster, 2)),
         (Just(Policy::Local), vec(local, 2)),
     ]
     .prop_map(|(policy, choices)| {
-        let choice = |(scope, outsiders)| ListChoice { scope, outsiders };
+        let choice = |(scope, external_clients)| ListChoice {
+            scope,
+            external_clients,
+        };
         ListUse {
             policy,
             ipv4: choice(choices[0]),

@@ -98,11 +98,11 @@ pub enum WhenEmpty {
     Reject,
 }
 
-/// What happens to connections of outsiders: clients that are neither the node itself nor one of its pods.
+/// What happens to connections of external clients: clients that are neither the node itself nor one of its pods.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub enum Outsiders {
+pub enum ExternalClients {
     /// They are served like all other clients.
     #[default]
     Allow,

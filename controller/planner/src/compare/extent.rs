@@ -7,7 +7,7 @@ use portolan_plan::NodeEntry;
 
 /// Maximum number of names in an extent: enough to find an example, and small with thousands of Services on thousands
 /// of nodes.
-pub(super) const NAMES: usize = 10;
+pub(super) const MAX_NAMES: usize = 10;
 
 /// Some of the considered nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,7 +37,11 @@ impl Extent {
         let mut extent = Self {
             count: nodes.len(),
             of: totals.all,
-            names: nodes.iter().take(NAMES).map(|n| n.name.clone()).collect(),
+            names: nodes
+                .iter()
+                .take(MAX_NAMES)
+                .map(|n| n.name.clone())
+                .collect(),
             ..Self::default()
         };
         let mut counts: BTreeMap<Option<&Arc<str>>, usize> = BTreeMap::new();

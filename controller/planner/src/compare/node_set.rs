@@ -1,7 +1,8 @@
 //! A set of nodes by their indexes in a roster. Thousands of Services may each differ on thousands of nodes: a bit
 //! per node is small, and sets are merged 64 nodes at a time.
 
-const BITS: usize = 64;
+/// Bits of one word of the set.
+const WORD_BITS: usize = 64;
 
 /// A set of indexes below a fixed length.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,11 +11,11 @@ pub(super) struct NodeSet(Box<[u64]>);
 impl NodeSet {
     /// An empty set for this number of nodes.
     pub(super) fn empty(places: usize) -> Self {
-        Self(vec![0; places.div_ceil(BITS)].into())
+        Self(vec![0; places.div_ceil(WORD_BITS)].into())
     }
 
     pub(super) fn insert(&mut self, place: usize) {
-        self.0[place / BITS] |= 1 << (place % BITS);
+        self.0[place / WORD_BITS] |= 1 << (place % WORD_BITS);
     }
 
     /// Adds the indexes of another set.
@@ -49,7 +50,7 @@ impl NodeSet {
             std::iter::from_fn(move || {
                 let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
                 rest &= rest - 1;
-                Some(index * BITS + bit)
+                Some(index * WORD_BITS + bit)
             })
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portolan_plan::NodeEntry;
 
-use super::extent::{Extent, NAMES, ZoneShare};
+use super::extent::{Extent, MAX_NAMES, ZoneShare};
 use super::node_set::NodeSet;
 use super::{Plans, Was};
 
@@ -108,7 +108,7 @@ impl<'a> Roster<'a> {
             };
             (zone.cloned(), share)
         });
-        let first = nodes.iter().take(NAMES);
+        let first = nodes.iter().take(MAX_NAMES);
         Extent {
             count: nodes.len(),
             of: self.nodes.len(),

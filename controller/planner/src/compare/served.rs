@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_plan::{Family, HeadPort, ListKey, ListUse, NodeEntry, Outsiders, Scope};
+use portolan_plan::{ExternalClients, Family, HeadPort, ListKey, ListUse, NodeEntry, Scope};
 
 use super::ends::PortName;
 use super::extent::Extent;
@@ -43,8 +43,8 @@ pub struct Served {
     pub by: ServedBy,
     /// Number of endpoints in the list.
     pub endpoints: usize,
-    /// New connections of clients that are neither the node nor one of its pods are dropped without an answer.
-    pub drops_outsiders: bool,
+    /// New connections of external clients are dropped without an answer.
+    pub drops_external_clients: bool,
 }
 
 /// The scope of a node's list. The node's name is omitted, so that nodes with equal changes are reported together.
@@ -93,7 +93,7 @@ impl OnNode<'_> {
         let served = Served {
             by,
             endpoints: self.planned.lists.get(&key).map_or(0, |list| list.len()),
-            drops_outsiders: choice.outsiders == Outsiders::Drop,
+            drops_external_clients: choice.external_clients == ExternalClients::Drop,
         };
         Used { key, served }
     }

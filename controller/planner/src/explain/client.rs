@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use portolan_plan::{Family, ListUse, LocalDetection, NodeEntry, Outsiders, Policy};
+use portolan_plan::{ExternalClients, Family, ListUse, LocalDetection, NodeEntry, Policy};
 
 use super::group::Group;
 
@@ -231,7 +231,12 @@ pub(super) fn treatments(
 ) -> Vec<Treatment> {
     let detection = Detection::of(node, family);
     let treatment = |client| {
-        let reach = reach(client, detection, list.choice(family).outsiders, is_empty);
+        let reach = reach(
+            client,
+            detection,
+            list.choice(family).external_clients,
+            is_empty,
+        );
         let all = node.settings.masquerade.all;
         let source = || match group {
             Group::Internal => to_cluster_ip(client, detection, all),
@@ -246,16 +251,21 @@ pub(super) fn treatments(
     Client::ALL.map(treatment).into()
 }
 
-fn reach(client: Client, detection: Detection, outsiders: Outsiders, is_empty: bool) -> Reach {
+fn reach(
+    client: Client,
+    detection: Detection,
+    external_clients: ExternalClients,
+    is_empty: bool,
+) -> Reach {
     if is_empty {
         return Reach::Refused;
     }
     // If pods cannot be recognized, dropping external clients would drop pods too.
     let welcome =
         client == Client::Node || detection == Detection::None || detection.is_pod(client);
-    match outsiders {
-        Outsiders::Drop if !welcome => Reach::Dropped,
-        Outsiders::Drop | Outsiders::Allow => Reach::Served,
+    match external_clients {
+        ExternalClients::Drop if !welcome => Reach::Dropped,
+        ExternalClients::Drop | ExternalClients::Allow => Reach::Served,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use portolan_plan::{ListKey, NodeEntry, Outsiders, Scope};
+use portolan_plan::{ExternalClients, ListKey, NodeEntry, Scope};
 
 use super::group::{Group, Seen};
 
@@ -14,7 +14,7 @@ pub struct Elsewhere {
     /// The list they use.
     pub list: ElsewhereList,
     /// How these nodes handle external clients.
-    pub outsiders: Outsiders,
+    pub external_clients: ExternalClients,
     /// The nodes, in order.
     pub nodes: Vec<Arc<str>>,
     /// The smallest number of endpoints that one of them uses.
@@ -40,8 +40,8 @@ pub enum ElsewhereList {
     Nowhere,
 }
 
-/// Number of nodes whose names are shown.
-const NAMED: usize = 3;
+/// Maximum number of nodes whose names are shown.
+const MAX_NAMED_NODES: usize = 3;
 
 /// A sentence.
 impl fmt::Display for Elsewhere {
@@ -55,10 +55,10 @@ impl fmt::Display for Elsewhere {
         if let ElsewhereList::Zone(zone) = &self.list {
             write!(f, " in zone {zone}")?;
         }
-        let more = if count > NAMED { ", …" } else { "" };
-        let names = self.nodes[..count.min(NAMED)].join(", ");
+        let more = if count > MAX_NAMED_NODES { ", …" } else { "" };
+        let names = self.nodes[..count.min(MAX_NAMED_NODES)].join(", ");
         write!(f, " ({names}{more}): ")?;
-        let dropped = self.outsiders == Outsiders::Drop;
+        let dropped = self.external_clients == ExternalClients::Drop;
         match &self.list {
             ElsewhereList::Zone(_) => write!(f, "the list of {their} zone, ")?,
             ElsewhereList::Node => write!(f, "{their} own list from hints, ")?,
@@ -81,7 +81,7 @@ impl fmt::Display for Elsewhere {
         if dropped {
             write!(
                 f,
-                ", for {their} pods and the {nodes}; outsiders are dropped"
+                ", for {their} pods and the {nodes}; external clients are dropped"
             )?;
         }
         Ok(())
@@ -93,11 +93,11 @@ pub(super) fn elsewhere(seen: &Seen<'_>, group: Group) -> Vec<Elsewhere> {
     let mut found: BTreeMap<(ElsewhereList, bool), Elsewhere> = BTreeMap::new();
     let others = seen.planner.nodes().values();
     for node in others.filter(|node| node.name != seen.node.name) {
-        let (list, outsiders, endpoints) = used(seen, group, node);
-        let key = (list, outsiders == Outsiders::Drop);
+        let (list, external_clients, endpoints) = used(seen, group, node);
+        let key = (list, external_clients == ExternalClients::Drop);
         let alike = found.entry(key.clone()).or_insert_with(|| Elsewhere {
             list: key.0,
-            outsiders,
+            external_clients,
             nodes: Vec::new(),
             fewest: endpoints,
             most: endpoints,
@@ -110,11 +110,15 @@ pub(super) fn elsewhere(seen: &Seen<'_>, group: Group) -> Vec<Elsewhere> {
 }
 
 /// The list of a node, and its number of endpoints.
-fn used(seen: &Seen<'_>, group: Group, node: &NodeEntry) -> (ElsewhereList, Outsiders, usize) {
+fn used(
+    seen: &Seen<'_>,
+    group: Group,
+    node: &NodeEntry,
+) -> (ElsewhereList, ExternalClients, usize) {
     let head = seen.planned.head_for(node);
     let list = head.ports.get(seen.place).and_then(|port| group.of(port));
     let Some(list) = list else {
-        return (ElsewhereList::Nowhere, Outsiders::Allow, 0);
+        return (ElsewhereList::Nowhere, ExternalClients::Allow, 0);
     };
     let choice = list.choice(seen.family);
     let scope = node.complete(choice.scope);
@@ -133,5 +137,5 @@ fn used(seen: &Seen<'_>, group: Group, node: &NodeEntry) -> (ElsewhereList, Outs
         Scope::Local(_) if endpoints == 0 => ElsewhereList::LocalEmpty,
         Scope::Local(_) => ElsewhereList::Local,
     };
-    (list, choice.outsiders, endpoints)
+    (list, choice.external_clients, endpoints)
 }

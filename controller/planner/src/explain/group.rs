@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use portolan_plan::{
-    Family, HeadPort, ListChoice, ListUse, NodeEntry, Outsiders, Policy, Scope, WhenEmpty,
+    ExternalClients, Family, HeadPort, ListChoice, ListUse, NodeEntry, Policy, Scope, WhenEmpty,
 };
 
 use super::client::{Treatment, treatments};
@@ -59,7 +59,7 @@ pub struct GroupExplanation {
     /// The outcome of topology hints; `None` without hints.
     pub hints: Option<HintOutcome>,
     /// How external clients are handled.
-    pub outsiders: Outsiders,
+    pub external_clients: ExternalClients,
     /// How clients are handled if the list is empty.
     pub when_empty: WhenEmpty,
     /// All endpoints of the port and family, in order.
@@ -121,11 +121,11 @@ impl ListReason {
     }
 
     fn of(policy: Policy, scope: &Scope, choice: ListChoice) -> Self {
-        match (policy, scope, choice.outsiders) {
+        match (policy, scope, choice.external_clients) {
             (Policy::Cluster, ..) => Self::Cluster,
             (Policy::Local, Scope::Local(_), _) => Self::Local,
-            (Policy::Local, _, Outsiders::Drop) => Self::LocalButNoneHere,
-            (Policy::Local, _, Outsiders::Allow) => Self::LocalButNoneAnywhere,
+            (Policy::Local, _, ExternalClients::Drop) => Self::LocalButNoneHere,
+            (Policy::Local, _, ExternalClients::Allow) => Self::LocalButNoneAnywhere,
         }
     }
 }
@@ -159,7 +159,7 @@ impl Seen<'_> {
             policy: list.policy,
             because: ListReason::of(list.policy, &scope, choice),
             hints: self.hints(&scope),
-            outsiders: choice.outsiders,
+            external_clients: choice.external_clients,
             when_empty: list.when_empty,
             clients: treatments(self.node, group, self.family, list, is_empty),
             elsewhere: elsewhere(self, group),

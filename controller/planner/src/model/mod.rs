@@ -24,6 +24,6 @@ pub use guard::{GuardMode, GuardPolicy, Guarding, Loss, Moment, StoredLoss};
 pub use kept::ClusterObject;
 pub use kind::{Event, Kind, Object, ObjectId};
 pub use node::{Node, ServiceCidr};
-pub use reason::{AddressOwner, Reason, StraysOfNode};
+pub use reason::{AddressOwner, NodeOutsideRanges, Reason};
 pub use service::{External, NoClusterIp, Service, ServicePort};
 pub use settings::{Override, ProxyConfig, Revision, SettingsPatch, Staged};

@@ -122,7 +122,7 @@ pub enum Reason {
         family: Family,
     },
     /// Endpoints on the node have addresses outside of the pod ranges by which the node recognizes its pods.
-    PodsOutside(StraysOfNode),
+    PodsOutside(NodeOutsideRanges),
     /// The slice belongs to no Service (S-54).
     SliceWithoutService,
     /// The slice contains names, not addresses (S-53).
@@ -199,7 +199,7 @@ impl Reason {
             Self::Conflict { .. } => "Conflict",
             Self::HealthPortTaken { .. } => "HealthPortTaken",
             Self::NodePortFirst { .. } => "NodePortFirst",
-            Self::More(_) => "More",
+            Self::More(_) => "MoreWarnings",
             Self::UnusableAddress { .. } => "UnusableAddress",
             Self::NoClusterIp { .. } => "NoClusterIP",
             Self::NeverCaptured { .. } => "NeverCaptured",
@@ -215,9 +215,7 @@ impl Reason {
             Self::SliceOfNames => "AddressTypeFQDN",
         }
     }
-}
 
-impl Reason {
     /// Why no node serves an address of the Service, independent of other Services.
     fn fmt_refusal(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -228,7 +226,7 @@ impl Reason {
             ),
             Self::NoClusterIp { kind, address } => write!(
                 f,
-                "{}: {address} is {family}, the Service has no {family} cluster IP, so it is not served; \
+                "{}: {address} is {family}, but the Service has no {family} cluster IP, so it is not served; \
                  check spec.ipFamilies",
                 field(*kind),
                 family = Family::of(*address)
@@ -246,7 +244,7 @@ impl Reason {
             Self::NotAllowed { address } => write!(
                 f,
                 "spec.externalIPs: {address} is in no range of spec.settings.externalIPs.allowedCIDRs of \
-                 the ProxyConfig; use a Service of type LoadBalancer, or add the range there"
+                 the ProxyConfig, so it is not served; use a Service of type LoadBalancer, or add the range there"
             ),
             Self::Excluded { kind, address } => write!(
                 f,
@@ -278,7 +276,7 @@ impl Reason {
                 more,
             } => write!(
                 f,
-                "EndpointSlice {slice}{}: endpoints are {family}, the Service has no {family} cluster \
+                "EndpointSlice {slice}{}: endpoints are {family}, but the Service has no {family} cluster \
                  IP, so they are not used; check spec.ipFamilies",
                 and_more(*more)
             ),
@@ -302,7 +300,8 @@ impl fmt::Display for Reason {
             Self::HealthPortTaken { port, winner } => write!(
                 f,
                 "spec.healthCheckNodePort: {port} belongs to Service {winner}, which is older or comes \
-                 first by name; recreate one of them with another port"
+                 first by name, so no node answers health checks of this Service; recreate one of them with \
+                 another port"
             ),
             Self::NodePortFirst { kind, address, protocol, port, winner } => {
                 let place = Place { field: field(*kind), address: Some(*address), port: *port };
@@ -312,7 +311,7 @@ impl fmt::Display for Reason {
                      Service {winner}, which has precedence on that node; use another port"
                 )
             }
-            Self::More(count) => write!(f, "and {count} more like these"),
+            Self::More(count) => write!(f, "{count} more warnings about this Service are not listed"),
             Self::UnusableAddress { .. }
             | Self::NoClusterIp { .. }
             | Self::NeverCaptured { .. }
@@ -332,7 +331,7 @@ impl fmt::Display for Reason {
                  masqueraded at cluster IPs, and none is dropped as external; check the Node, or \
                  spec.settings.localDetection of the ProxyConfig"
             ),
-            Self::PodsOutside(strays) => strays.fmt(f),
+            Self::PodsOutside(outside_ranges) => outside_ranges.fmt(f),
             Self::SliceWithoutService => f.write_str(
                 "metadata.labels: kubernetes.io/service-name is missing; its endpoints serve no Service",
             ),
@@ -347,13 +346,17 @@ impl fmt::Display for Reason {
 fn why_first(kind: FrontendKind) -> &'static str {
     match kind {
         FrontendKind::ClusterIp => {
-            "is older or comes first by name; recreate one of them with another cluster IP"
+            "is older or comes first by name, so this Service is not served there; recreate one of them with another \
+             cluster IP"
         }
         FrontendKind::ExternalIp | FrontendKind::LoadBalancer => {
             "has precedence (a cluster IP before a load balancer address, that before an external IP, then the older \
-             Service, then the first by name); give one of them another address or port"
+             Service, then the first by name), so this Service is not served there; give one of them another address \
+             or port"
         }
-        FrontendKind::NodePort => "is older or comes first by name; give one of them another port",
+        FrontendKind::NodePort => {
+            "is older or comes first by name, so this Service is not served there; give one of them another port"
+        }
     }
 }
 
@@ -367,7 +370,7 @@ fn and_more(count: usize) -> String {
 
 /// The result for a node with at least one endpoint outside of its ranges.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StraysOfNode {
+pub struct NodeOutsideRanges {
     /// Number of compared endpoints; a pod counts once for each EndpointSlice that contains it.
     pub checked: usize,
     /// Number of endpoints outside of the ranges, at least 1.
@@ -380,7 +383,7 @@ pub struct StraysOfNode {
     pub ranges: Vec<IpNet>,
 }
 
-impl fmt::Display for StraysOfNode {
+impl fmt::Display for NodeOutsideRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             checked,

@@ -1,4 +1,4 @@
-//! The settings from ProxyConfigs.
+//! The settings from ProxyConfigs, and which nodes an override applies to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use portolan_plan::{
     ListenSettings, LocalDetection, MasqueradeSettings, PortRange, Settings, SyncSettings,
     TimeoutSettings,
 };
-use portolan_rollout::Reach;
+use portolan_rollout_policy::Reach;
 
 use super::{ClusterObject, Guarding, Node};
 
@@ -68,8 +68,10 @@ macro_rules! patch {
         impl SettingsPatch {
             /// Applies the fields that are set.
             pub fn apply(&self, settings: &mut Settings) {
+                // Without `..`: a new setting must be listed here, or among those that all nodes share.
+                let Settings { $($field,)* external_ips: _, service_proxy_name: _ } = settings;
                 $(if let Some(value) = &self.$field {
-                    settings.$field.clone_from(value);
+                    $field.clone_from(value);
                 })*
             }
         }

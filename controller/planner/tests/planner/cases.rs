@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use crate::build::Cluster;
 use portolan_plan::{
-    BackendList, Family, Frontend, FrontendKind, HeadPort, ListChoice, ListKey, ListUse, Local,
-    NodeEntry, Outsiders, Scope, ScopeKind,
+    BackendList, ExternalClients, Family, Frontend, FrontendKind, HeadPort, ListChoice, ListKey,
+    ListUse, Local, NodeEntry, Scope, ScopeKind,
 };
 use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
 use serde::Deserialize;
@@ -86,8 +86,11 @@ fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
             let key = key(planned, port, place.family, choice.scope);
             if let Some(list) = planned.lists.get(&key) {
                 let text = format!("{}{}", place.text, extras(port, place.frontend));
-                let outsiders = outsiders(choice);
-                facts.push(format!("{id} {text}{outsiders} -> {}", backends(list)));
+                let external_clients = external_clients(choice);
+                facts.push(format!(
+                    "{id} {text}{external_clients} -> {}",
+                    backends(list)
+                ));
             }
         }
     }
@@ -120,10 +123,10 @@ fn extras(port: &HeadPort, frontend: Frontend) -> String {
     text
 }
 
-fn outsiders(choice: ListChoice) -> &'static str {
-    match choice.outsiders {
-        Outsiders::Allow => "",
-        Outsiders::Drop => " without outsiders",
+fn external_clients(choice: ListChoice) -> &'static str {
+    match choice.external_clients {
+        ExternalClients::Allow => "",
+        ExternalClients::Drop => " without external clients",
     }
 }
 
@@ -200,9 +203,9 @@ fn node_facts(planned: &PlannedService, node: &NodeEntry, facts: &mut Vec<String
             let list = planned.lists.get(&key);
             let list = list.map_or("none".into(), |list| backends(list));
             let (text, scope) = (&place.text, scope.shown());
-            let outsiders = outsiders(choice);
+            let external_clients = external_clients(choice);
             facts.push(format!(
-                "{id} {text} on {name} by {scope}{outsiders} -> {list}"
+                "{id} {text} on {name} by {scope}{external_clients} -> {list}"
             ));
         }
     }
@@ -339,6 +342,6 @@ fn warnings_about_one_service_are_limited() {
     assert_eq!(all, vec!["warning UnusableAddress Service shop/web"; 20]);
     let more: Vec<String> = warnings(23);
     assert_eq!(more.len(), 21);
-    let last = "warning More Service shop/web".to_owned();
+    let last = "warning MoreWarnings Service shop/web".to_owned();
     assert!(more.contains(&last), "{more:?}");
 }

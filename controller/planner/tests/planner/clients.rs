@@ -123,7 +123,7 @@ fn other_addresses_of_policy_cluster_masquerade_all_but_pods_of_this_node() {
 
 /// S-66, S-78; S-22 and S-67 on the node without endpoints.
 #[test]
-fn policy_local_keeps_addresses_and_drops_outsiders_where_there_is_no_endpoint() {
+fn policy_local_keeps_addresses_and_drops_external_clients_where_there_is_no_endpoint() {
     let cases = [
         (LocalDetection::NodeCidr, "drop"),
         (all_pods(), "keep PolicyLocal"),

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::build::Cluster;
 use crate::histories::history;
 use portolan_plan::{
-    Family, HeadPort, ListKey, NodeEntry, Outsiders, Policy, Scope, ScopeKind, ServiceId,
+    ExternalClients, Family, HeadPort, ListKey, NodeEntry, Policy, Scope, ScopeKind, ServiceId,
 };
 use portolan_planner::explain::{
     Explanation, Group, GroupExplanation, In, ListReason, Reach, Unknown, Verdict,
@@ -20,15 +20,15 @@ type Reached = (IpAddr, u16);
 fn backends(
     planned: &PlannedService,
     port: &HeadPort,
-    said: &GroupExplanation,
+    group: &GroupExplanation,
     node: &NodeEntry,
 ) -> BTreeSet<Reached> {
-    let list = said.group.of(port).expect("a list, since it is explained");
+    let list = group.group.of(port).expect("a list, since it is explained");
     let key = ListKey {
         service: planned.id.clone(),
         port: port.name.clone(),
-        family: said.family,
-        scope: node.complete(list.choice(said.family).scope),
+        family: group.family,
+        scope: node.complete(list.choice(group.family).scope),
     };
     let list = planned.lists_for(node).find(|(own, _)| **own == key);
     let backends = list.into_iter().flat_map(|(_, list)| list.as_slice());
@@ -62,13 +62,13 @@ fn each_group(
 ) -> Result<(), TestCaseError> {
     for node in planner.nodes().values() {
         for (id, planned) in planner.services() {
-            let said = planner.explain(&node.name, id).expect("both are there");
-            let served = said.outcome.expect("it is planned");
+            let explanation = planner.explain(&node.name, id).expect("both are there");
+            let served = explanation.outcome.expect("it is planned");
             let head = planned.head_for(node);
             prop_assert_eq!(served.ports.len(), head.ports.len());
-            for (port, said) in head.ports.iter().zip(&served.ports) {
-                prop_assert_eq!(&port.frontends.to_vec(), &said.frontends);
-                for group in &said.groups {
+            for (port, explained_port) in head.ports.iter().zip(&served.ports) {
+                prop_assert_eq!(&port.frontends.to_vec(), &explained_port.frontends);
+                for group in &explained_port.groups {
                     check(planned, port, group, node)?;
                 }
             }
@@ -84,11 +84,11 @@ proptest! {
     fn explained_endpoints_match_the_list_and_each_is_named_once(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
-        each_group(&planner, |planned, port, said, node| {
-            let used: BTreeSet<_> = said.used().map(|e| (e.address, e.port)).collect();
-            prop_assert_eq!(used, backends(planned, port, said, node), "{} on {}", planned.id, node.name);
-            let named: Vec<_> = said.endpoints.iter().map(|e| (e.address, e.port)).collect();
-            let all = merged(&planner, &planned.id, port, said.family);
+        each_group(&planner, |planned, port, group, node| {
+            let used: BTreeSet<_> = group.used().map(|e| (e.address, e.port)).collect();
+            prop_assert_eq!(used, backends(planned, port, group, node), "{} on {}", planned.id, node.name);
+            let named: Vec<_> = group.endpoints.iter().map(|e| (e.address, e.port)).collect();
+            let all = merged(&planner, &planned.id, port, group.family);
             prop_assert_eq!(named, all.into_iter().collect::<Vec<_>>());
             Ok(())
         })?;
@@ -100,14 +100,14 @@ proptest! {
         let mut planner = Planner::default();
         planner.apply(history);
         let mut explained = Vec::new();
-        each_group(&planner, |planned, port, said, node| {
+        each_group(&planner, |planned, port, group, node| {
             let answers = port.frontends.iter().any(|frontend| {
                 let internal = frontend.kind == portolan_plan::FrontendKind::ClusterIp;
-                (said.group == Group::Internal) == internal
-                    && frontend.address.is_none_or(|a| Family::of(a) == said.family)
+                (group.group == Group::Internal) == internal
+                    && frontend.address.is_none_or(|a| Family::of(a) == group.family)
             });
-            prop_assert!(answers && port.has_family(said.family));
-            explained.push((node.name.clone(), planned.id.clone(), port.name.clone(), said.group, said.family));
+            prop_assert!(answers && port.has_family(group.family));
+            explained.push((node.name.clone(), planned.id.clone(), port.name.clone(), group.group, group.family));
             Ok(())
         })?;
         for node in planner.nodes().values() {
@@ -115,10 +115,10 @@ proptest! {
                 for port in &planned.head_for(node).ports {
                     for frontend in &port.frontends {
                         let internal = frontend.kind == portolan_plan::FrontendKind::ClusterIp;
-                        let group = if internal { Group::Internal } else { Group::External };
+                        let of_kind = if internal { Group::Internal } else { Group::External };
                         let of = |f: &Family| frontend.address.is_none_or(|a| Family::of(a) == *f);
                         for family in Family::BOTH.into_iter().filter(of).filter(|f| port.has_family(*f)) {
-                            let wanted = (node.name.clone(), planned.id.clone(), port.name.clone(), group, family);
+                            let wanted = (node.name.clone(), planned.id.clone(), port.name.clone(), of_kind, family);
                             prop_assert!(explained.contains(&wanted), "{:?}", wanted);
                         }
                     }
@@ -131,20 +131,20 @@ proptest! {
     fn every_other_node_is_counted_once_with_the_endpoints_it_has(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
-        each_group(&planner, |planned, port, said, here| {
-            let mut named: Vec<_> = said.elsewhere.iter().flat_map(|e| &e.nodes).collect();
+        each_group(&planner, |planned, port, group, here| {
+            let mut named: Vec<_> = group.elsewhere.iter().flat_map(|e| &e.nodes).collect();
             named.sort();
             let others: Vec<_> = planner.nodes().keys().filter(|name| **name != here.name).collect();
             prop_assert_eq!(named, others);
-            for alike in &said.elsewhere {
+            for alike in &group.elsewhere {
                 let mut counts = Vec::new();
                 for name in &alike.nodes {
                     let node = planner.node(name).expect("a node of the model");
                     let head = planned.head_for(node);
                     let own = head.ports.iter().find(|own| own.name == port.name).expect("the same ports");
-                    let Some(list) = said.group.of(own) else { counts.push(0); continue };
-                    prop_assert_eq!(list.choice(said.family).outsiders, alike.outsiders);
-                    counts.push(backends(planned, own, said, node).len());
+                    let Some(list) = group.group.of(own) else { counts.push(0); continue };
+                    prop_assert_eq!(list.choice(group.family).external_clients, alike.external_clients);
+                    counts.push(backends(planned, own, group, node).len());
                 }
                 prop_assert_eq!(counts.iter().min(), Some(&alike.fewest));
                 prop_assert_eq!(counts.iter().max(), Some(&alike.most));
@@ -158,12 +158,12 @@ proptest! {
     fn clients_are_served_refused_or_dropped_as_the_plan_says(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
-        each_group(&planner, |planned, port, said, node| {
-            let is_empty = backends(planned, port, said, node).is_empty();
-            let choice = said.group.of(port).expect("it is explained").choice(said.family);
-            prop_assert!(choice.scope != ScopeKind::Local || choice.outsiders == Outsiders::Allow);
-            for treatment in &said.clients {
-                let dropped = choice.outsiders == Outsiders::Drop;
+        each_group(&planner, |planned, port, group, node| {
+            let is_empty = backends(planned, port, group, node).is_empty();
+            let choice = group.group.of(port).expect("it is explained").choice(group.family);
+            prop_assert!(choice.scope != ScopeKind::Local || choice.external_clients == ExternalClients::Allow);
+            for treatment in &group.clients {
+                let dropped = choice.external_clients == ExternalClients::Drop;
                 let reach = treatment.reach;
                 match reach {
                     Reach::Refused => prop_assert!(is_empty),
@@ -182,18 +182,18 @@ proptest! {
     fn explained_hints_match_the_list(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
-        each_group(&planner, |_, _, said, node| {
-            let by_hints = match &said.scope {
+        each_group(&planner, |_, _, group, node| {
+            let by_hints = match &group.scope {
                 Scope::Zone(zone) => Some((HintKind::Zone, zone)),
                 Scope::Node(name) => Some((HintKind::Node, name)),
                 Scope::Cluster | Scope::Local(_) => None,
             };
-            let used = match &said.hints {
+            let used = match &group.hints {
                 Some(HintOutcome::Used(kind)) => Some(*kind),
                 Some(HintOutcome::Ignored(_)) | None => None,
             };
-            prop_assert_eq!(used, by_hints.map(|(kind, _)| kind), "{} on {}", said.scope, node.name);
-            for endpoint in said.used() {
+            prop_assert_eq!(used, by_hints.map(|(kind, _)| kind), "{} on {}", group.scope, node.name);
+            for endpoint in group.used() {
                 let hinted = match &endpoint.verdict {
                     Verdict::In(In::Hinted { kind, name }) => Some((*kind, name)),
                     _ => None,
@@ -209,26 +209,26 @@ proptest! {
     fn the_explained_policy_matches_the_list(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
-        each_group(&planner, |planned, port, said, node| {
-            let list = said.group.of(port).expect("it is explained");
-            let choice = list.choice(said.family);
-            let expected = match (list.policy, choice.scope, choice.outsiders) {
+        each_group(&planner, |planned, port, group, node| {
+            let list = group.group.of(port).expect("it is explained");
+            let choice = list.choice(group.family);
+            let expected = match (list.policy, choice.scope, choice.external_clients) {
                 (Policy::Cluster, ..) => ListReason::Cluster,
                 (Policy::Local, ScopeKind::Local, _) => ListReason::Local,
-                (Policy::Local, _, Outsiders::Drop) => ListReason::LocalButNoneHere,
-                (Policy::Local, _, Outsiders::Allow) => ListReason::LocalButNoneAnywhere,
+                (Policy::Local, _, ExternalClients::Drop) => ListReason::LocalButNoneHere,
+                (Policy::Local, _, ExternalClients::Allow) => ListReason::LocalButNoneAnywhere,
             };
-            prop_assert_eq!(said.because, expected);
-            let own = said.endpoints.iter().filter(|e| e.node.as_ref() == Some(&node.name));
-            let used: Vec<_> = said.used().collect();
-            match said.because {
+            prop_assert_eq!(group.because, expected);
+            let own = group.endpoints.iter().filter(|e| e.node.as_ref() == Some(&node.name));
+            let used: Vec<_> = group.used().collect();
+            match group.because {
                 ListReason::Cluster => {}
                 ListReason::Local => prop_assert!(used.iter().all(|e| e.node.as_ref() == Some(&node.name))),
                 ListReason::LocalButNoneHere => {
                     prop_assert!(!used.is_empty());
                     // An endpoint on this node may only be used if all clients may use it.
                     let here = planned.lists.keys().any(|key| {
-                        key.scope == Scope::Local(node.name.clone()) && key.family == said.family && *key.port == *port.name
+                        key.scope == Scope::Local(node.name.clone()) && key.family == group.family && *key.port == *port.name
                     });
                     prop_assert!(!here, "{:?}", own.collect::<Vec<_>>());
                 }
@@ -239,7 +239,7 @@ proptest! {
     }
 
     #[test]
-    fn a_service_has_an_explanation_or_a_reason_why_it_is_not_ours(history in history()) {
+    fn a_service_has_an_explanation_or_a_reason_why_it_is_not_proxied(history in history()) {
         let mut planner = Planner::default();
         planner.apply(history);
         let nowhere = planner.explain("nowhere", &ServiceId::new("ns", "a"));
@@ -248,9 +248,9 @@ proptest! {
             let unknown = planner.explain(node, &ServiceId::new("ns", "unknown"));
             prop_assert_eq!(unknown, Err(Unknown::Service));
             for service in planner.model().services() {
-                let said: Explanation = planner.explain(node, &service.id).expect("both are there");
+                let explanation: Explanation = planner.explain(node, &service.id).expect("both are there");
                 let planned = planner.services().contains_key(&service.id);
-                prop_assert_eq!(said.outcome.is_ok(), planned);
+                prop_assert_eq!(explanation.outcome.is_ok(), planned);
             }
         }
     }
@@ -261,11 +261,11 @@ fn verdicts(planner: &Planner, node: &str, service: &str) -> Vec<String> {
     let id = ServiceId::new("shop", service);
     let served = planner.explain(node, &id).unwrap().outcome.unwrap();
     let group = &served.ports[0].groups[0];
-    let said = group.endpoints.iter().map(|e| match &e.verdict {
+    let verdicts = group.endpoints.iter().map(|e| match &e.verdict {
         Verdict::In(why) => format!("{} in: {why}", e.address),
         Verdict::Out(why) => format!("{} out: {why}", e.address),
     });
-    said.collect()
+    verdicts.collect()
 }
 
 /// A Service for each way to select endpoints.

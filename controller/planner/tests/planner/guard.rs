@@ -145,7 +145,7 @@ fn nodes_that_failed_before_are_no_loss() {
 }
 
 #[test]
-fn an_address_that_another_pod_has_is_not_held() {
+fn an_address_of_another_pod_is_not_held() {
     let mut world = World::new(GuardMode::Hold);
     world.emptied(10);
     world.comes(vec![slice(3, 'b', vec![endpoint(address(0, 1), 2)]).into()]);

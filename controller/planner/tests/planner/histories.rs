@@ -11,7 +11,7 @@ use portolan_planner::model::{
     Event, Guarding, ObjectChange, Override, ProxyConfig, Revision, ServiceCidr, SettingsPatch,
     SliceId, Staged,
 };
-use portolan_rollout::Reach;
+use portolan_rollout_policy::Reach;
 use proptest::prelude::*;
 use proptest::sample::select;
 

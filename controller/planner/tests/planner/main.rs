@@ -15,7 +15,7 @@ mod guard_stored;
 mod guard_world;
 mod histories;
 mod laws;
+mod outside_ranges;
 mod places;
 mod reference;
-mod strays;
 mod touched;

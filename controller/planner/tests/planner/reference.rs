@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::histories::{NODES, event, history};
 use portolan_plan::{
-    Backend, Family, Head, HeadPort, ListKey, ListUse, NodeEntry, Outsiders, Policy, Scope,
+    Backend, ExternalClients, Family, Head, HeadPort, ListKey, ListUse, NodeEntry, Policy, Scope,
 };
 use portolan_planner::model::{ClusterModel, Endpoint, Service, ServicePort};
 use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
@@ -93,17 +93,17 @@ fn expected_external(
     all: &[(Reached, &Endpoint)],
     policy: Policy,
     node: &NodeEntry,
-) -> (BTreeSet<Reached>, Outsiders) {
+) -> (BTreeSet<Reached>, ExternalClients) {
     let shared = expected(all, Policy::Cluster, node);
     if policy == Policy::Cluster {
-        return (shared, Outsiders::Allow);
+        return (shared, ExternalClients::Allow);
     }
     let own = expected(all, Policy::Local, node);
     let usable_somewhere = !shared.is_empty();
     match (own.is_empty(), usable_somewhere) {
-        (false, _) => (own, Outsiders::Allow),
-        (true, true) => (shared, Outsiders::Drop),
-        (true, false) => (shared, Outsiders::Allow),
+        (false, _) => (own, ExternalClients::Allow),
+        (true, true) => (shared, ExternalClients::Drop),
+        (true, false) => (shared, ExternalClients::Allow),
     }
 }
 
@@ -157,13 +157,13 @@ proptest! {
                         let expected = expected(&all, service.internal_policy, &node);
                         let found = planned_backends(planned, own, &own.internal, family, &node);
                         prop_assert_eq!(found, expected, "{} {:?} on {}", id, port, node.name);
-                        prop_assert_eq!(own.internal.choice(family).outsiders, Outsiders::Allow);
+                        prop_assert_eq!(own.internal.choice(family).external_clients, ExternalClients::Allow);
                         let Some(external) = &own.external else { continue };
                         let policy = service.external.as_ref().unwrap().policy;
                         let found = planned_backends(planned, own, external, family, &node);
-                        let outsiders = external.choice(family).outsiders;
+                        let external_clients = external.choice(family).external_clients;
                         let expected = expected_external(&all, policy, &node);
-                        prop_assert_eq!((found, outsiders), expected, "{} {:?} on {}", id, port, node.name);
+                        prop_assert_eq!((found, external_clients), expected, "{} {:?} on {}", id, port, node.name);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portolan_plan::{Family, FrontendKind, Outsiders, Protocol};
+use portolan_plan::{ExternalClients, Family, FrontendKind, Protocol};
 use serde::Serialize;
 
 /// What would change.
@@ -211,14 +211,15 @@ pub struct ServedChangeDocument {
 
 /// A list that serves a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ServedDocument {
     /// The list: `cluster`, `zone/ZONE`, `node` if hints name the node, `local` for the node's own endpoints under
     /// policy Local.
     pub scope: String,
     /// Number of endpoints in it.
     pub endpoints: usize,
-    /// The treatment of clients that are neither the node nor one of its pods.
-    pub outsiders: Outsiders,
+    /// The treatment of external clients.
+    pub external_clients: ExternalClients,
 }
 
 /// Nodes that are new, gone, or have the same differences.

@@ -12,7 +12,7 @@ use super::words::{counted, first, nodes, number, served};
 use crate::output::text::{Style, hang, line};
 
 /// Maximum number of Services shown besides those left without endpoints, and of groups of changed nodes.
-const SHOWN: usize = 100;
+const MAX_ROWS: usize = 100;
 /// The column in which values begin.
 const INDENT: usize = 19;
 
@@ -27,7 +27,7 @@ pub(super) fn render(document: &DifferenceDocument, colour: bool) -> String {
     let left = services
         .iter()
         .filter(|service| Left::of(service) < Left::Something);
-    let shown = left.count() + SHOWN;
+    let shown = left.count() + MAX_ROWS;
     for service in services.iter().take(shown) {
         block(&mut text, service, &style);
     }
@@ -39,10 +39,10 @@ pub(super) fn render(document: &DifferenceDocument, colour: bool) -> String {
     if !changed.is_empty() {
         line(&mut text, &format!("\n{}", style.bold("Nodes")));
     }
-    for change in changed.iter().take(SHOWN) {
+    for change in changed.iter().take(MAX_ROWS) {
         node(&mut text, change);
     }
-    more(&mut text, changed.len(), SHOWN, "group of nodes");
+    more(&mut text, changed.len(), MAX_ROWS, "group of nodes");
     for note in &document.notes {
         line(&mut text, "");
         hang(&mut text, "", 0, note);
@@ -279,7 +279,8 @@ fn row(text: &mut String, name: &str, content: &str) {
 /// Whether only the cluster-wide list changed, which the row of endpoints already shows.
 fn is_plain(change: &ServedChangeDocument) -> bool {
     let plain = |served: &super::ServedDocument| {
-        served.scope == "cluster" && served.outsiders == portolan_plan::Outsiders::Allow
+        served.scope == "cluster"
+            && served.external_clients == portolan_plan::ExternalClients::Allow
     };
     plain(&change.before) && plain(&change.after)
 }

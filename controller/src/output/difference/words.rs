@@ -1,11 +1,11 @@
 //! Counts, nodes and lists as words.
 
-use portolan_plan::Outsiders;
+use portolan_plan::ExternalClients;
 
 use super::document::{ExtentDocument, ServedChangeDocument, ServedDocument};
 
 /// Maximum number of names before the ellipsis.
-const SHOWN: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// A count with thousands separators: `5,000`.
 pub(super) fn number(count: usize) -> String {
@@ -28,7 +28,7 @@ pub(super) fn counted(count: usize, noun: &str) -> String {
 
 /// The first few names, with an ellipsis if `count` is higher.
 pub(super) fn first(names: &[String], count: usize) -> String {
-    let shown = names.len().min(SHOWN);
+    let shown = names.len().min(MAX_NAMES);
     let more = if count > shown { ", …" } else { "" };
     format!("{}{more}", names[..shown].join(", "))
 }
@@ -52,7 +52,7 @@ pub(super) fn nodes(extent: &ExtentDocument) -> String {
         (count, [Some(zone), Some(other)]) if extent.zones.iter().all(whole) => {
             format!("all {} of zones {zone} and {other}", counted(count, "node"))
         }
-        (count, _) if count <= SHOWN => format!("nodes {}", names()),
+        (count, _) if count <= MAX_NAMES => format!("nodes {}", names()),
         (count, _) => format!(
             "{} of {} ({})",
             number(count),
@@ -72,7 +72,8 @@ pub(super) fn served(change: &ServedChangeDocument) -> String {
             number(after.endpoints)
         );
     }
-    let same_list = (&before.scope, before.outsiders) == (&after.scope, after.outsiders);
+    let same_list =
+        (&before.scope, before.external_clients) == (&after.scope, after.external_clients);
     let instead = match before.endpoints {
         0 => "none".into(),
         _ if same_list => number(before.endpoints),
@@ -99,9 +100,9 @@ fn of(served: &ServedDocument) -> String {
         None if served.scope == "node" => " hinted for the node".into(),
         None => " of the cluster".into(),
     };
-    let outsiders = match served.outsiders {
-        Outsiders::Allow => "",
-        Outsiders::Drop => " (outsiders dropped)",
+    let external_clients = match served.external_clients {
+        ExternalClients::Allow => "",
+        ExternalClients::Drop => " (external clients dropped)",
     };
-    whose + outsiders
+    whose + external_clients
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
-use portolan_plan::{Family, Outsiders, ServiceId, Settings};
+use portolan_plan::{ExternalClients, Family, ServiceId, Settings};
 use portolan_planner::compare::{
     Clients, Difference, EndpointChange, Extent, Left, NodeDifference, PortFrontend, PortName,
     Presence, Served, ServedBy, ServedChange, ServiceDifference, TermChange, Was,
@@ -20,10 +20,10 @@ use super::document::{
 };
 
 /// Maximum number of endpoints named.
-const FIRST: usize = 10;
+const MAX_NAMED_ENDPOINTS: usize = 10;
 
-const HINTS: &str = "Topology hints are taken as they are now: after such a loss the EndpointSlice \
-    controller would write others, and zones would share what is left in another way.";
+const HINTS: &str = "The current topology hints are used: after such a loss the EndpointSlice controller \
+    would write others, and zones would share the remaining endpoints differently.";
 
 /// The answer to a question.
 pub fn document(question: &Question, difference: &Difference) -> DifferenceDocument {
@@ -136,7 +136,7 @@ fn endpoints(change: &EndpointChange) -> EndpointsDocument {
         count: endpoints.len(),
         first: endpoints
             .iter()
-            .take(FIRST)
+            .take(MAX_NAMED_ENDPOINTS)
             .map(ToString::to_string)
             .collect(),
     };
@@ -181,9 +181,9 @@ fn served(served: &Served) -> ServedDocument {
             ServedBy::Local => "local".into(),
         },
         endpoints: served.endpoints,
-        outsiders: match served.drops_outsiders {
-            true => Outsiders::Drop,
-            false => Outsiders::Allow,
+        external_clients: match served.drops_external_clients {
+            true => ExternalClients::Drop,
+            false => ExternalClients::Allow,
         },
     }
 }

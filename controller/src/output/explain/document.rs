@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Family, FamilyCounts, FrontendDocument, Outsiders, Policy, Protocol, WarningDocument, WhenEmpty,
+    ExternalClients, Family, FamilyCounts, FrontendDocument, Policy, Protocol, WarningDocument,
+    WhenEmpty,
 };
 use serde::{Deserialize, Serialize};
 
@@ -153,8 +154,8 @@ pub struct ListDocument {
     pub hints: Option<HintsDocument>,
     /// The treatment of clients if the list is empty.
     pub when_empty: WhenEmpty,
-    /// The treatment of outsiders.
-    pub outsiders: Outsiders,
+    /// The treatment of external clients.
+    pub external_clients: ExternalClients,
     /// Every endpoint of the port and family.
     pub endpoints: Vec<EndpointDocument>,
     /// The treatment of clients.
@@ -240,8 +241,8 @@ pub struct SourceDocument {
 pub struct ElsewhereDocument {
     /// The list they use: `cluster`, `zone/Z`, `node` or `local` (each its own), or `none`.
     pub scope: String,
-    /// The treatment of outsiders on these nodes.
-    pub outsiders: Outsiders,
+    /// The treatment of external clients on these nodes.
+    pub external_clients: ExternalClients,
     /// Number of nodes.
     pub nodes: usize,
     /// The first few of them.

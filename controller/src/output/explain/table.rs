@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use portolan_plan::{Family, FrontendDocument, FrontendKind, Outsiders};
+use portolan_plan::{ExternalClients, Family, FrontendDocument, FrontendKind};
 
 use super::super::text::{Style, counted, hang, joined, line, wrap};
 use super::document::{
@@ -12,7 +12,7 @@ use super::document::{
 };
 
 /// The column in which values begin.
-const VALUES: usize = 17;
+const VALUE_COLUMN: usize = 17;
 
 /// The explanation as a table.
 pub(super) fn render(document: &ExplanationDocument, colour: bool) -> String {
@@ -23,11 +23,11 @@ pub(super) fn render(document: &ExplanationDocument, colour: bool) -> String {
     }
     // Frontends that a port lacks are already shown with the port.
     let absent = || document.ports.iter().flat_map(|port| &port.absent);
-    let said = |message: &str| absent().any(|absent| absent.message == message);
+    let is_shown = |message: &str| absent().any(|absent| absent.message == message);
     let mut warnings = document
         .warnings
         .iter()
-        .filter(|w| !said(&w.message))
+        .filter(|w| !is_shown(&w.message))
         .peekable();
     if warnings.peek().is_some() {
         line(&mut text, &style.yellow("\nWarnings"));
@@ -43,8 +43,8 @@ pub(super) fn render(document: &ExplanationDocument, colour: bool) -> String {
 
 /// Writes a row `name  value`, wrapped if needed.
 fn row(text: &mut String, name: &str, value: &str) {
-    let width = VALUES - 3;
-    hang(text, &format!("  {name:<width$} "), VALUES, value);
+    let width = VALUE_COLUMN - 3;
+    hang(text, &format!("  {name:<width$} "), VALUE_COLUMN, value);
 }
 
 fn header(document: &ExplanationDocument, style: &Style) -> String {
@@ -177,11 +177,11 @@ fn frontend_text(frontend: &FrontendDocument, port: &PortDocument) -> String {
 fn mistaken(taken_for: ClientKind) -> &'static str {
     match taken_for {
         ClientKind::Outside => {
-            "but the node takes it for an outsider: its address is in none of its pod ranges; \
+            "but the node treats it as an external client: its address is in none of its pod ranges; \
              check spec.podCIDRs of the Node and spec.settings.localDetection of the ProxyConfig"
         }
         ClientKind::Pod | ClientKind::OtherPod | ClientKind::Node => {
-            "but the node takes it for a pod: its address is in one of its pod ranges"
+            "but the node treats it as a pod: its address is in one of its pod ranges"
         }
     }
 }
@@ -233,8 +233,8 @@ fn list_lines(
             text,
             &format!("    {}", style.yellow("no endpoint: refused at once")),
         );
-    } else if list.outsiders == Outsiders::Drop {
-        let silence = "outsiders are dropped, so that balancers try another node";
+    } else if list.external_clients == ExternalClients::Drop {
+        let silence = "external clients are dropped, so that balancers try another node";
         line(text, &format!("    {}", style.yellow(silence)));
     }
     line(text, "    clients");
@@ -304,12 +304,12 @@ fn apart_lines(text: &mut String, apart: &[ApartDocument]) {
         line(text, "\n  endpoints not used for this port");
     }
     for apart in apart {
-        let said = format!(
+        let paragraph = format!(
             "{} of EndpointSlice {}: {}",
             joined(&apart.endpoints),
             apart.slice,
             apart.message
         );
-        hang(text, "    ", 6, &said);
+        hang(text, "    ", 6, &paragraph);
     }
 }

@@ -19,7 +19,7 @@ use super::document::{
 };
 
 /// Maximum number of node names per kind of list.
-const NAMED: usize = 3;
+const MAX_NAMED_NODES: usize = 3;
 
 /// The document of an explanation, limited to the wanted ports and the client asked about.
 pub fn of_explanation(
@@ -32,7 +32,7 @@ pub fn of_explanation(
     document.warnings = explanation.warnings.iter().map(|w| w.document()).collect();
     document.warnings.sort();
     match &explanation.outcome {
-        Err(reason) => document.not_served = Some(said(reason.code(), reason)),
+        Err(reason) => document.not_served = Some(reason_document(reason.code(), reason)),
         Ok(served) => {
             fill(&mut document, served);
             let ports = served.ports.iter().filter(|port| wanted(port));
@@ -46,7 +46,7 @@ pub fn of_explanation(
 /// The document for a Service that could not be read and is therefore not planned.
 pub fn not_readable(node: &NodeEntry, service: &ServiceId, problem: &str) -> ExplanationDocument {
     ExplanationDocument {
-        not_served: Some(said("Unreadable", &problem)),
+        not_served: Some(reason_document("Unreadable", &problem)),
         ..empty(node, service)
     }
 }
@@ -88,7 +88,7 @@ fn fill(document: &mut ExplanationDocument, served: &Served) {
     });
 }
 
-fn said(code: &str, message: &impl ToString) -> ReasonDocument {
+fn reason_document(code: &str, message: &impl ToString) -> ReasonDocument {
     ReasonDocument {
         reason: code.to_owned(),
         message: message.to_string(),
@@ -131,7 +131,7 @@ fn whereabouts(located: &Located, here: &Arc<str>) -> String {
     match &located.origin {
         Origin::Node(node) => format!("an address of {}", on(node)),
         Origin::Endpoint { slice, node } => {
-            format!("a pod of {}, as EndpointSlice {slice} says", on(node))
+            format!("a pod of {}, according to EndpointSlice {slice}", on(node))
         }
         Origin::PodRange { range, node } => {
             format!("a pod of {}, whose range {range} it is in", on(node))
@@ -168,7 +168,11 @@ fn port(port: &PortExplanation, node: &NodeEntry, asked: &Asked) -> PortDocument
         protocol: port.protocol,
         port: port.number,
         frontends,
-        absent: port.absent.iter().map(|a| said(a.code(), a)).collect(),
+        absent: port
+            .absent
+            .iter()
+            .map(|a| reason_document(a.code(), a))
+            .collect(),
         affinity_seconds: port.affinity_seconds,
         source_ranges: port.source_ranges.clone(),
         lists: lists.map(|group| list(group, port, node, asked)).collect(),
@@ -217,13 +221,13 @@ fn list(
         family: group.family,
         policy: group.policy,
         scope: group.scope.shown(),
-        because: said(group.because.code(), &group.because),
+        because: reason_document(group.because.code(), &group.because),
         hints: group
             .hints
             .as_ref()
             .map(|outcome| hints(outcome, &group.scope)),
         when_empty: group.when_empty,
-        outsiders: group.outsiders,
+        external_clients: group.external_clients,
         endpoints: group.endpoints.iter().map(endpoint).collect(),
         clients: clients
             .map(|treatment| self::treatment(treatment, group, node, asked))
@@ -318,7 +322,7 @@ fn reaching_itself(
 }
 
 fn elsewhere(elsewhere: &Elsewhere) -> ElsewhereDocument {
-    let first = elsewhere.nodes.iter().take(NAMED);
+    let first = elsewhere.nodes.iter().take(MAX_NAMED_NODES);
     ElsewhereDocument {
         scope: match &elsewhere.list {
             ElsewhereList::Cluster => "cluster".into(),
@@ -327,7 +331,7 @@ fn elsewhere(elsewhere: &Elsewhere) -> ElsewhereDocument {
             ElsewhereList::Local | ElsewhereList::LocalEmpty => "local".into(),
             ElsewhereList::Nowhere => "none".into(),
         },
-        outsiders: elsewhere.outsiders,
+        external_clients: elsewhere.external_clients,
         nodes: elsewhere.nodes.len(),
         first_nodes: first.cloned().collect(),
         fewest_endpoints: elsewhere.fewest,

@@ -7,22 +7,23 @@ use portolan_crds::condition;
 use portolan_plan::Settings;
 use tracing::info;
 
-use super::context::{Context, Now, WRITES_PER_SECOND};
-use super::plans::{Plans, strays};
+use super::context::{Context, DEFAULT_WRITES_PER_SECOND, Now};
+use super::plans::{Plans, outside_ranges};
 use super::slices::Slices;
 use crate::from_kube;
 use crate::publish::config_status::{ConfigJudged, config_status};
 use crate::publish::content::ContentHash;
-use crate::publish::news;
+use crate::publish::events;
 use crate::publish::plan::SettingsRevision;
 use crate::publish::previous::since;
 use crate::publish::queue::Class;
 use crate::publish::write::{Act, Kind, Target};
 
-/// How often it is read: the planner does not know its write budget.
-const PERIOD: Duration = Duration::from_secs(30);
-/// The same until the planner knows its newest settings.
-const SOON: Duration = Duration::from_secs(5);
+/// Interval between two reads of the ProxyConfig: the planner does not know its write budget. Also the minimum
+/// interval between two status writes that change no condition.
+const READ_INTERVAL: Duration = Duration::from_secs(30);
+/// Delay before the ProxyConfig is read again while the planner does not know its newest settings yet.
+const SETTINGS_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// The name of the only ProxyConfig.
 const NAME: &str = "default";
 
@@ -80,7 +81,7 @@ impl Config {
     }
 
     pub(super) fn reconcile(&mut self, context: &mut Context, now: Now) {
-        context.look_after(Target::Config, Class::Plan, PERIOD, now);
+        context.look_after(Target::Config, Class::Plan, READ_INTERVAL, now);
         if !self.busy {
             self.busy = true;
             context.issue(Target::Config, Kind::Config, NAME, Act::Read);
@@ -98,14 +99,18 @@ impl Config {
     ) {
         self.busy = false;
         let Some(config) = config else {
-            info!("creates the missing ProxyConfig default with an empty spec");
+            info!("creating the missing ProxyConfig default with an empty spec");
             self.busy = true;
             return context.issue(Target::Config, Kind::Config, NAME, Act::Create);
         };
         self.read = true;
         let publish = config.spec.publish.clone().unwrap_or_default();
         slices.set_sharing(publish.shared.unwrap_or_default());
-        context.set_budget(publish.writes_per_second.unwrap_or(WRITES_PER_SECOND));
+        context.set_budget(
+            publish
+                .writes_per_second
+                .unwrap_or(DEFAULT_WRITES_PER_SECOND),
+        );
         self.follow_revision(plans, context, now);
         self.judge(config, plans, context, now);
         if slices.follow_size(context, now) {
@@ -139,7 +144,12 @@ impl Config {
                 let in_force = context.shared.read().planner.model().settings();
                 if read.current.settings != in_force {
                     // The ProxyConfig has just changed, and the planner still has other settings; read it again soon.
-                    return context.look_after(Target::Config, Class::Plan, SOON, now);
+                    return context.look_after(
+                        Target::Config,
+                        Class::Plan,
+                        SETTINGS_RETRY_DELAY,
+                        now,
+                    );
                 }
                 self.stale_since = None;
                 let known = self.revision.known.as_ref();
@@ -166,10 +176,10 @@ impl Config {
         let kinds = [condition::ACCEPTED, condition::PODS_IN_RANGES];
         old.conditions
             .retain(|condition| kinds.contains(&&*condition.type_));
-        let strays = strays(&context.shared);
+        let outside_ranges = outside_ranges(&context.shared);
         let judged = self.judged.as_ref();
         let known = context.shared.read();
-        let status = config_status(&known, &strays, judged, now.wall, &old.conditions);
+        let status = config_status(&known, &outside_ranges, judged, now.wall, &old.conditions);
         drop(known);
         if ContentHash::of(&status) == ContentHash::of(&old) {
             return;
@@ -178,13 +188,13 @@ impl Config {
             kinds.map(|kind| since(&status.conditions, kind).map(|since| since.verdict))
         };
         let written = self.status_written;
-        let early = written.is_some_and(|written| now.elapsed < written + PERIOD);
+        let early = written.is_some_and(|written| now.elapsed < written + READ_INTERVAL);
         if early && verdict(&status) == verdict(&old) {
             // The ProxyConfig is reconciled again anyway.
             return;
         }
-        for event in news::of_config(&old, &status) {
-            context.events.tell(event);
+        for event in events::of_config(&old, &status) {
+            context.events.record(event);
         }
         self.busy = true;
         let act = Act::ApplyConfigStatus(Box::new(status));

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::board::Board;
+use crate::agent_registry::AgentRegistry;
+use crate::cluster_state::Shared;
 use crate::events::Events;
-use crate::known::Shared;
 use crate::publish::budget::{Pace, plan_interval};
 use crate::publish::pauses::Pauses;
 use crate::publish::queue::{Class, Queue};
 use crate::publish::write::{Act, Call, Kind, Target};
 
-/// Writes per second unless the ProxyConfig sets them.
-pub(super) const WRITES_PER_SECOND: u32 = 50;
-/// The delay before a target that cannot be decided now is reconciled again.
-pub(super) const SOON: Duration = Duration::from_secs(1);
+/// Writes to the API server per second, unless the ProxyConfig sets them.
+pub(super) const DEFAULT_WRITES_PER_SECOND: u32 = 50;
+/// Delay before a target that cannot be decided now is reconciled again.
+pub(super) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The current time.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ pub(in crate::publish) struct Now {
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) shared: Shared,
-    pub(super) board: Arc<Board>,
+    pub(super) registry: Arc<AgentRegistry>,
     pub(super) events: Events,
     pub(super) queue: Queue<Target>,
     /// Decided calls that wait for the budget.
@@ -48,15 +48,15 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(shared: Shared, board: Arc<Board>) -> Self {
+    pub(super) fn new(shared: Shared, registry: Arc<AgentRegistry>) -> Self {
         Self {
             shared,
-            board,
+            registry,
             events: Events::default(),
             queue: Queue::default(),
             outbox: VecDeque::new(),
-            pace: Pace::new(WRITES_PER_SECOND),
-            per_second: WRITES_PER_SECOND,
+            pace: Pace::new(DEFAULT_WRITES_PER_SECOND),
+            per_second: DEFAULT_WRITES_PER_SECOND,
             pauses: Pauses::default(),
             listed: BTreeSet::new(),
             listing_since: BTreeMap::new(),

@@ -1,5 +1,5 @@
 //! Decides what is written next. Four reconcilers process targets and issue calls: `plans`, `statuses`, `slices` and
-//! `config`. They share one queue and one write budget (`context`). No I/O; time is an argument.
+//! `config`. They share one queue and one write budget, from which `next` takes. No I/O; time is an argument.
 //!
 //! Invariants: nothing is written before there is a complete plan and before the stored objects are known; an
 //! unchanged object is not written again; at most one call per object is in progress; of written objects only hashes
@@ -9,6 +9,7 @@ mod config;
 mod context;
 mod plans;
 mod slices;
+mod status_record;
 mod statuses;
 
 use std::collections::BTreeSet;
@@ -17,15 +18,15 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::budget::COMPARE;
-use super::notes::Told;
+use super::budget::COMPARE_INTERVAL;
 use super::queue::Class;
+use super::updates::Updates;
 use super::write::{
     Act, Call, Failure, FailureClass, Kind, ListedPlan, ListedSlice, Outcome, Target,
 };
-use crate::board::Board;
+use crate::agent_registry::AgentRegistry;
+use crate::cluster_state::Shared;
 use crate::events::Events;
-use crate::known::Shared;
 use config::Config;
 use context::Context;
 pub(super) use context::Now;
@@ -57,9 +58,9 @@ pub(super) struct Reconcilers {
 }
 
 impl Reconcilers {
-    pub(super) fn new(shared: Shared, board: Arc<Board>) -> Self {
+    pub(super) fn new(shared: Shared, registry: Arc<AgentRegistry>) -> Self {
         Self {
-            context: Context::new(shared, board),
+            context: Context::new(shared, registry),
             plans: Plans::default(),
             statuses: Statuses::default(),
             slices: Slices::default(),
@@ -106,22 +107,22 @@ impl Reconcilers {
     }
 
     /// Processes new planning results.
-    pub(super) fn planned(&mut self, told: Told, now: Now) {
+    pub(super) fn planned(&mut self, updates: Updates, now: Now) {
         if !self.started {
             self.started = true;
             self.begin(now);
         }
         let context = &mut self.context;
-        let mut nodes = told.nodes;
-        self.statuses.give(told.given, context, now);
+        let mut nodes = updates.nodes;
+        self.statuses.entries_planned(updates.entries, context, now);
         if !nodes.is_empty() {
             self.config.settings_planned(context, now);
         }
-        let figures = !(told.services.is_empty() && nodes.is_empty());
-        for (id, planned) in &told.services {
+        let figures = !(updates.services.is_empty() && nodes.is_empty());
+        for (id, planned) in &updates.services {
             nodes.extend(self.slices.replace(id, planned.as_ref()));
         }
-        nodes.extend(told.read_again);
+        nodes.extend(updates.read_again);
         for node in nodes {
             let class = if self.plans.exists(&node) {
                 Class::Plan
@@ -134,7 +135,8 @@ impl Reconcilers {
         if self.config.is_read() && self.slices.follow_size(context, now) {
             self.plans.sweep(context, now);
         }
-        self.slices.look_at(told.services.into_keys(), context, now);
+        self.slices
+            .look_at(updates.services.into_keys(), context, now);
         if figures {
             self.plans.figures_changed(context, now);
         }
@@ -240,7 +242,10 @@ impl Reconcilers {
             Outcome::Slices(slices) => self.slices_listed(slices, now),
         }
         if self.context.pauses.succeeded(call.kind, &call.target) {
-            info!(kind = %call.kind, "calls that failed succeed again");
+            info!(
+                "the API server accepts reads and writes of {} again",
+                call.kind
+            );
         }
     }
 
@@ -257,7 +262,7 @@ impl Reconcilers {
         self.plans.look_at_all(class, context, now);
         let known = context.shared.read();
         let exists = |node: &str| known.planner.node(node).is_some();
-        context.board.forget_except(exists);
+        context.registry.forget_except(exists);
         self.statuses.forget_gone(&known);
         drop(known);
         self.list_again(Kind::Plan, now);
@@ -276,18 +281,16 @@ impl Reconcilers {
     fn list_again(&mut self, kind: Kind, now: Now) {
         let listing = Target::Listing(kind);
         self.context
-            .look_after(listing, Class::Background, COMPARE, now);
+            .look_after(listing, Class::Background, COMPARE_INTERVAL, now);
     }
 
     fn failed(&mut self, call: &Call, failure: &Failure, now: Now) {
         let pauses = &mut self.context.pauses;
         let (again, is_new) = pauses.failed(call.kind, &call.target, failure.class, now.elapsed);
         if is_new {
-            warn!(
-                "{call}: {}; {}; it is tried again",
-                failure.text,
-                failure.class.next_step()
-            );
+            let next = failure.class.next_step();
+            let next = next.map_or_else(String::new, |next| format!("; {next}"));
+            warn!("{call}: {}{next}; retrying", failure.text);
         }
         self.not_written(call);
         match failure.class {

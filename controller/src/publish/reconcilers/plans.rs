@@ -5,27 +5,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_crds as crds;
-use portolan_planner::Strays;
+use portolan_planner::OutsideRanges;
 use tracing::debug;
 
 use super::config::Config;
-use super::context::{Context, Now, SOON};
+use super::context::{Context, Now, RETRY_DELAY};
 use super::slices::Slices;
-use crate::known::Shared;
-use crate::publish::budget::FIGURES;
+use crate::cluster_state::Shared;
+use crate::publish::budget::MIN_COUNTS_INTERVAL;
 use crate::publish::figures::Figures;
 use crate::publish::plan::{PlanContent, proxy_plan_spec};
 use crate::publish::queue::Class;
 use crate::publish::slices::name;
 use crate::publish::write::{Act, Kind, ListedPlan, Target};
 
-/// The shortest time between two counts of the whole cluster, in small and in large clusters.
-const COUNTING: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
-/// From this many Services on a cluster is large.
-const MANY_SERVICES: usize = 2000;
+/// Minimum interval between two counts of the whole cluster, in a small and in a large one.
+const MIN_COUNT_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
+/// A cluster with more Services than this counts as large.
+const LARGE_CLUSTER_SERVICES: usize = 2000;
 
-/// How long plans wait for the generation of settings that changed.
-const GENERATION: Duration = Duration::from_secs(10);
+/// Maximum time for which plans wait until the generation of changed settings is known.
+const GENERATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The plans of all nodes.
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ impl Plans {
         let target = Target::Plan(node.clone());
         let busy = self.records.get(node).is_some_and(PlanRecord::is_busy);
         if busy || slices.are_busy(&target) {
-            return context.look_after(target, Class::Plan, SOON, now);
+            return context.look_after(target, Class::Plan, RETRY_DELAY, now);
         }
         let known = context.shared.read().planner.node(node).cloned();
         let Some(entry) = known else {
@@ -114,8 +114,8 @@ impl Plans {
         let known = context.shared.read();
         let is_numbered = known.planner.model().revision_of(node).is_some();
         drop(known);
-        if !is_numbered && config.awaits_settings(&entry.settings, now, GENERATION) {
-            return context.look_after(target, class, SOON, now);
+        if !is_numbered && config.awaits_settings(&entry.settings, now, GENERATION_TIMEOUT) {
+            return context.look_after(target, class, RETRY_DELAY, now);
         }
         if let Some(later) = self.count(&context.shared, now) {
             return context.queue.push(target, class, later);
@@ -160,7 +160,7 @@ impl Plans {
         if written.particular != content.particular || slices_differ {
             Some(after(interval))
         } else if written.whole != content.whole {
-            Some(after(interval.max(FIGURES)))
+            Some(after(interval.max(MIN_COUNTS_INTERVAL)))
         } else {
             None
         }
@@ -219,7 +219,7 @@ impl Plans {
             return;
         };
         if record.exists() {
-            debug!(%node, "deletes the ProxyPlan of a Node that was deleted");
+            debug!(%node, "deleting the ProxyPlan of a deleted Node");
             record.leaving = true;
             context.issue(target, Kind::Plan, node, Act::Delete);
         } else {
@@ -305,7 +305,7 @@ impl Plans {
             return None;
         }
         let services = shared.read().planner.services().len();
-        let pause = COUNTING[usize::from(services > MANY_SERVICES)];
+        let pause = MIN_COUNT_INTERVALS[usize::from(services > LARGE_CLUSTER_SERVICES)];
         if let Some(counted_at) = self.counted_at
             && now.elapsed < counted_at + pause
         {
@@ -319,17 +319,18 @@ impl Plans {
 }
 
 /// Endpoints outside the ranges of their nodes. Planning waits only while the objects are copied.
-pub(super) fn strays(shared: &Shared) -> Strays {
+pub(super) fn outside_ranges(shared: &Shared) -> OutsideRanges {
     let known = shared.read();
     let nodes = known.planner.nodes().clone();
     let slices: Vec<_> = known.planner.model().slices().cloned().collect();
     drop(known);
-    Strays::among(&nodes, slices.iter())
+    OutsideRanges::among(&nodes, slices.iter())
 }
 
 /// Counts in chunks, so that planning waits only for moments.
 fn counted(shared: &Shared) -> Figures {
-    const PIECE: usize = 256;
+    /// Number of Services that are copied under one lock.
+    const SERVICES_PER_STEP: usize = 256;
     let mut figures = Figures::new(shared.read().planner.nodes().values());
     let mut last = None;
     loop {
@@ -339,7 +340,7 @@ fn counted(shared: &Shared) -> Figures {
         let services = known.planner.services();
         let piece: Vec<_> = services
             .range((start, Unbounded))
-            .take(PIECE)
+            .take(SERVICES_PER_STEP)
             .map(|(_, planned)| planned.clone())
             .collect();
         drop(known);
@@ -351,7 +352,7 @@ fn counted(shared: &Shared) -> Figures {
             None => break,
         }
     }
-    figures.set_strays(strays(shared));
+    figures.set_outside_ranges(outside_ranges(shared));
     figures
 }
 

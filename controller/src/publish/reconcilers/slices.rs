@@ -8,7 +8,7 @@ use portolan_crds::{self as crds, SharedSlices};
 use portolan_plan::ServiceId;
 use portolan_planner::PlannedService;
 
-use super::context::{Context, Now, SOON};
+use super::context::{Context, Now, RETRY_DELAY};
 use super::plans::Plans;
 use crate::publish::catalog::Catalog;
 use crate::publish::content::ContentHash;
@@ -16,10 +16,11 @@ use crate::publish::queue::Class;
 use crate::publish::slices::{bucket, bucket_slices};
 use crate::publish::write::{Act, Kind, ListedSlice, Target};
 
-/// The number of Services up to which `Auto` writes shared slices, and the one up to which it resumes after it
-/// stopped.
-const AUTO: usize = 2000;
-const AUTO_AGAIN: usize = 1800;
+/// Maximum number of Services for which `Auto` writes shared slices.
+const AUTO_MAX_SERVICES: usize = 2000;
+/// Maximum number of Services for which `Auto` resumes after it stopped. It is lower, so that a cluster near the
+/// limit does not alternate.
+const AUTO_RESUME_SERVICES: usize = 1800;
 
 /// Slices of all buckets and nodes.
 #[derive(Debug, Default)]
@@ -61,8 +62,8 @@ fn slices_on(sharing: SharedSlices, were_on: Option<bool>, services: usize) -> b
     match (sharing, were_on) {
         (SharedSlices::Always, _) => true,
         (SharedSlices::Never, _) => false,
-        (SharedSlices::Auto, None | Some(true)) => services <= AUTO,
-        (SharedSlices::Auto, Some(false)) => services <= AUTO_AGAIN,
+        (SharedSlices::Auto, None | Some(true)) => services <= AUTO_MAX_SERVICES,
+        (SharedSlices::Auto, Some(false)) => services <= AUTO_RESUME_SERVICES,
     }
 }
 
@@ -130,7 +131,7 @@ impl Slices {
         }
         let target = Target::Bucket(bucket);
         if self.are_busy(&target) {
-            return context.look_after(target, Class::Shared, SOON, now);
+            return context.look_after(target, Class::Shared, RETRY_DELAY, now);
         }
         let wanted = if self.are_written() {
             let services = self.catalog.bucket(bucket);

@@ -1,5 +1,4 @@
-//! Reconciles statuses of ProxyPlans. A status is written when a condition or the agent changes, and periodically as
-//! a heartbeat.
+//! Reconciles statuses of ProxyPlans. When a status is due is decided for each node (`status_record`).
 //!
 //! The absence of an agent is written only if no other controller writes its status: with several controllers, each
 //! has the streams of some agents.
@@ -8,134 +7,28 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::context::{Context, Now, SOON};
+use super::context::{Context, Now, RETRY_DELAY};
 use super::plans::Plans;
-use crate::board::Delivery;
-use crate::known::Known;
-use crate::publish::budget::{COMPARE, HEARTBEAT, STATUS};
-use crate::publish::news;
-use crate::publish::notes::Given;
+use super::status_record::{Absence, Decision, StatusRecord};
+use crate::agent_registry::Delivery;
+use crate::cluster_state::ClusterState;
+use crate::publish::budget::COMPARE_INTERVAL;
+use crate::publish::events;
 use crate::publish::previous::Previous;
 use crate::publish::queue::Class;
-use crate::publish::status::{agent_pod, agent_version, in_force_since, judge, status};
+use crate::publish::status::{in_force_since, judge, status};
+use crate::publish::updates::PlannedEntry;
 use crate::publish::write::{Act, Kind, ListedPlan, Target};
 
-/// How long an agent may take for its first answer, and to reconnect.
-const ANSWER: Duration = Duration::from_secs(30);
-const RETURN: Duration = Duration::from_secs(60);
-/// How long until an agent that never connected here counts as absent. Longer than the interval between two
-/// heartbeats that another controller may write.
-const NEVER: Duration = Duration::from_secs(360);
-/// How often a controller that is not the leader lists plans while some are missing.
-const LIST: Duration = Duration::from_secs(10);
+/// Interval between two lists of plans while some are missing, on a controller that is not the leader.
+const LIST_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The statuses of all nodes that have a plan.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     records: BTreeMap<Arc<str>, StatusRecord>,
     /// Node entries and the time at which they were planned.
-    given: BTreeMap<Arc<str>, Given>,
-}
-
-/// The stored status of a node, as far as it is known.
-#[derive(Debug)]
-struct StatusRecord {
-    previous: Previous,
-    heartbeat: Option<SystemTime>,
-    written_at: Option<Duration>,
-    /// The result of the call in progress, if it succeeds.
-    pending: Option<(Previous, SystemTime)>,
-    /// When this controller first knew the node.
-    first_seen: SystemTime,
-    absence: Absence,
-}
-
-/// Whether another controller may have a stream of an agent that is absent here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Absence {
-    Unchecked,
-    Checking,
-    Confirmed,
-}
-
-/// What to do about a status.
-#[derive(Debug, PartialEq, Eq)]
-enum Decision {
-    Write,
-    /// First read whether another controller writes it.
-    Check,
-    /// Not before this time.
-    Later(SystemTime),
-}
-
-impl StatusRecord {
-    fn new(first_seen: SystemTime) -> Self {
-        Self {
-            previous: Previous::default(),
-            heartbeat: None,
-            written_at: None,
-            pending: None,
-            first_seen,
-            absence: Absence::Unchecked,
-        }
-    }
-
-    /// Takes the status from a list, unless a later call is more recent.
-    fn listed(&mut self, previous: Previous, heartbeat: Option<SystemTime>, since: Duration) {
-        if self.pending.is_none() && self.written_at.is_none_or(|at| at < since) {
-            self.previous = previous;
-            self.heartbeat = heartbeat;
-        }
-    }
-
-    /// Since when an agent has been absent here, and how long absence is tolerated; `None` if it is connected.
-    fn absent(&self, delivery: Option<&Delivery>) -> Option<(SystemTime, Duration)> {
-        match delivery {
-            None => Some((self.first_seen, NEVER)),
-            Some(delivery) if !delivery.connected => Some((delivery.since, RETURN)),
-            Some(_) => None,
-        }
-    }
-
-    fn decide(&self, delivery: Option<&Delivery>, revision: Option<u64>, now: Now) -> Decision {
-        if let Some((since, grace)) = self.absent(delivery) {
-            if now.wall < since + grace {
-                return Decision::Later(since + grace);
-            }
-            if self.absence != Absence::Confirmed && self.due(delivery, revision, now).is_none() {
-                return Decision::Check;
-            }
-        } else if let Some(delivery) = delivery
-            && delivery.acked.is_none()
-            && now.wall < delivery.since + ANSWER
-        {
-            return Decision::Later(delivery.since + ANSWER);
-        }
-        self.due(delivery, revision, now)
-            .map_or(Decision::Write, Decision::Later)
-    }
-
-    /// When the status is to be written; `None` means now.
-    fn due(
-        &self,
-        delivery: Option<&Delivery>,
-        revision: Option<u64>,
-        now: Now,
-    ) -> Option<SystemTime> {
-        let heartbeat = self.heartbeat?;
-        let version = delivery.map(agent_version);
-        let pod = delivery.and_then(agent_pod);
-        let other = (revision.is_some() && revision != self.previous.revision)
-            || (version.is_some() && version.as_deref() != self.previous.agent_version.as_deref())
-            || (pod.is_some() && pod.as_deref() != self.previous.agent_pod.as_deref());
-        let due = if other || self.previous.differs_from(&judge(delivery)) {
-            let last = self.written_at?;
-            now.wall + (last + STATUS).saturating_sub(now.elapsed)
-        } else {
-            heartbeat + HEARTBEAT
-        };
-        (now.wall < due).then_some(due)
-    }
+    entries: BTreeMap<Arc<str>, PlannedEntry>,
 }
 
 impl Statuses {
@@ -158,24 +51,24 @@ impl Statuses {
     }
 
     /// Records new node entries. Their agents may have acknowledged them already.
-    pub(super) fn give(
+    pub(super) fn entries_planned(
         &mut self,
-        given: BTreeMap<Arc<str>, Given>,
+        entries: BTreeMap<Arc<str>, PlannedEntry>,
         context: &mut Context,
         now: Now,
     ) {
-        for (node, given) in given {
-            let delivery = context.board.get(&node);
+        for (node, entry) in entries {
+            let delivery = context.registry.get(&node);
             if delivery.is_some_and(|delivery| delivery.connected) {
                 context.look(Target::Status(node.clone()), Class::Urgent, now);
             }
-            self.given.insert(node, given);
+            self.entries.insert(node, entry);
         }
     }
 
     /// Removes nodes that do not exist.
-    pub(super) fn forget_gone(&mut self, known: &Known) {
-        self.given
+    pub(super) fn forget_gone(&mut self, known: &ClusterState) {
+        self.entries
             .retain(|node, _| known.planner.node(node).is_some());
     }
 
@@ -196,17 +89,22 @@ impl Statuses {
         now: Now,
     ) {
         let target = Target::Status(node.clone());
-        let delivery = context.board.get(node);
+        let delivery = context.registry.get(node);
         let revision = self.revision(node, delivery.as_ref(), context);
         let Some(record) = self.records.get_mut(node).filter(|_| plans.exists(node)) else {
             // The status is written once a plan exists, and the leader may create that plan.
             if !context.leads {
-                context.look_after(Target::Listing(Kind::Plan), Class::Background, LIST, now);
+                context.look_after(
+                    Target::Listing(Kind::Plan),
+                    Class::Background,
+                    LIST_INTERVAL,
+                    now,
+                );
             }
             return;
         };
         if record.pending.is_some() || record.absence == Absence::Checking {
-            return context.look_after(target, Class::Urgent, SOON, now);
+            return context.look_after(target, Class::Urgent, RETRY_DELAY, now);
         }
         match record.decide(delivery.as_ref(), revision, now) {
             Decision::Write => {
@@ -215,8 +113,8 @@ impl Statuses {
                 previous.revision = revision.or(previous.revision);
                 let status = status(delivery.as_ref(), now.wall, &previous);
                 let judged = judge(delivery.as_ref());
-                for event in news::of_node(node, &previous, &judged, &status) {
-                    context.events.tell(event);
+                for event in events::of_node(node, &previous, &judged, &status) {
+                    context.events.record(event);
                 }
                 record.pending = Some((Previous::read(&status), now.wall));
                 record.absence = Absence::Unchecked;
@@ -241,14 +139,14 @@ impl Statuses {
         context: &Context,
     ) -> Option<u64> {
         let known = context.shared.read();
-        let given = self.given.get(node).filter(|given| {
+        let planned = self.entries.get(node).filter(|planned| {
             // An entry that was planned but not sent yet has other settings.
             let entry = known.planner.node(node);
-            entry.is_some_and(|entry| **entry == *given.entry)
+            entry.is_some_and(|entry| **entry == *planned.entry)
         })?;
         let since = in_force_since(delivery)?;
         let revision = known.planner.model().revision_of(node);
-        revision.filter(|_| since >= given.since)
+        revision.filter(|_| since >= planned.since)
     }
 
     /// Processes when another controller wrote the status of an absent agent.
@@ -259,14 +157,14 @@ impl Statuses {
         context: &mut Context,
         now: Now,
     ) {
-        let delivery = context.board.get(node);
+        let delivery = context.registry.get(node);
         let Some(record) = self.records.get_mut(node) else {
             return;
         };
         let since = record.absent(delivery.as_ref()).map(|(since, _)| since);
         let elsewhere = heartbeat > record.heartbeat && heartbeat > since;
         let (absence, class, pause) = if elsewhere {
-            (Absence::Unchecked, Class::Background, COMPARE)
+            (Absence::Unchecked, Class::Background, COMPARE_INTERVAL)
         } else {
             (Absence::Confirmed, Class::Urgent, Duration::ZERO)
         };
@@ -278,11 +176,7 @@ impl Statuses {
         let Some(record) = self.records.get_mut(node) else {
             return;
         };
-        if let Some((previous, heartbeat)) = record.pending.take() {
-            record.previous = previous;
-            record.heartbeat = Some(heartbeat);
-            record.written_at = Some(now.elapsed);
-        }
+        record.written(now.elapsed);
         // Reports received during the call may make the next write due sooner.
         context.look(Target::Status(node.into()), Class::Background, now);
     }
@@ -291,145 +185,5 @@ impl Statuses {
         if let Some(record) = self.records.get_mut(node) {
             record.pending = None;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use portolan_plan::PlanHash;
-
-    use super::*;
-    use crate::board::{Acked, InForce};
-
-    fn at(seconds: u64) -> SystemTime {
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
-    }
-
-    fn now(seconds: u64) -> Now {
-        Now {
-            elapsed: Duration::from_secs(seconds),
-            wall: at(seconds),
-        }
-    }
-
-    fn applied(connected: bool, since: u64) -> Delivery {
-        let acked = Acked {
-            applied: Some(PlanHash(1)),
-            received: PlanHash(1),
-            ..Acked::default()
-        };
-        Delivery {
-            agent_version: "0.1.0".into(),
-            agent_pod: Some("agent-1".into()),
-            connected,
-            since: at(since),
-            acked: Some((at(since), Arc::new(acked))),
-            overdue: None,
-            drifted: Some(Arc::default()),
-            closed_ports: Arc::default(),
-            unwritten_settings: Arc::default(),
-            in_force: InForce::default(),
-        }
-    }
-
-    fn written(delivery: &Delivery, seconds: u64) -> StatusRecord {
-        let status = status(Some(delivery), at(seconds), &Previous::default());
-        StatusRecord {
-            previous: Previous::read(&status),
-            heartbeat: Some(at(seconds)),
-            written_at: Some(Duration::from_secs(seconds)),
-            ..StatusRecord::new(at(0))
-        }
-    }
-
-    #[test]
-    fn a_first_answer_is_written_at_once() {
-        let record = StatusRecord::new(at(0));
-        assert_eq!(
-            record.decide(Some(&applied(true, 1)), None, now(1)),
-            Decision::Write
-        );
-        let silent = Delivery {
-            acked: None,
-            ..applied(true, 1)
-        };
-        assert_eq!(
-            record.decide(Some(&silent), None, now(1)),
-            Decision::Later(at(31))
-        );
-        assert_eq!(record.decide(Some(&silent), None, now(31)), Decision::Write);
-    }
-
-    #[test]
-    fn what_does_not_change_is_written_every_five_minutes() {
-        let delivery = applied(true, 0);
-        let record = written(&delivery, 10);
-        let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
-        assert_eq!(decide(11), Decision::Later(at(310)));
-        assert_eq!(decide(310), Decision::Write);
-    }
-
-    #[test]
-    fn a_condition_that_changes_is_written_at_once_but_not_ever_so_often() {
-        let record = written(&applied(true, 0), 10);
-        let failing = Acked {
-            failed_operations: 1,
-            ..Acked::default()
-        };
-        let delivery = Delivery {
-            acked: Some((at(11), Arc::new(failing))),
-            ..applied(true, 0)
-        };
-        let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
-        assert_eq!(decide(11), Decision::Later(at(15)));
-        assert_eq!(decide(15), Decision::Write);
-    }
-
-    #[test]
-    fn another_agent_is_written_at_once() {
-        let record = written(&applied(true, 0), 10);
-        let version = Delivery {
-            agent_version: "0.2.0".into(),
-            ..applied(true, 20)
-        };
-        let pod = Delivery {
-            agent_pod: Some("agent-2".into()),
-            ..applied(true, 20)
-        };
-        for delivery in [version, pod] {
-            let decide = |seconds| record.decide(Some(&delivery), None, now(seconds));
-            assert_eq!(decide(12), Decision::Later(at(15)));
-            assert_eq!(decide(21), Decision::Write);
-        }
-    }
-
-    #[test]
-    fn an_agent_that_comes_back_within_a_minute_was_not_away() {
-        let record = written(&applied(true, 0), 10);
-        let gone = applied(false, 20);
-        let decide = |seconds| record.decide(Some(&gone), None, now(seconds));
-        assert_eq!(decide(21), Decision::Later(at(80)));
-        assert_eq!(
-            decide(80),
-            Decision::Check,
-            "somebody else may have its stream"
-        );
-        let confirmed = StatusRecord {
-            absence: Absence::Confirmed,
-            ..written(&applied(true, 0), 10)
-        };
-        assert_eq!(
-            confirmed.decide(Some(&gone), None, now(80)),
-            Decision::Write
-        );
-    }
-
-    #[test]
-    fn an_agent_that_never_came_is_called_absent_after_another_controllers_heartbeat_is_due() {
-        let record = StatusRecord::new(at(0));
-        assert_eq!(record.decide(None, None, now(1)), Decision::Later(at(360)));
-        assert_eq!(record.decide(None, None, now(360)), Decision::Check);
     }
 }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use super::archive::Archive;
 use super::kernel::{self, Kernel};
 use super::recipe;
-use crate::installed::Files;
+use crate::installed::{Files, usr_merge};
 use crate::packages::{Index, Versions};
 use crate::progress::Step;
 use crate::{cache, process};
@@ -29,8 +29,9 @@ const RECIPE_TEXTS: &[&str] = &[
     include_str!("image.rs"),
     include_str!("kernel.rs"),
     include_str!("archive.rs"),
-    include_str!("libraries.rs"),
-    include_str!("../installed.rs"),
+    include_str!("../installed/mod.rs"),
+    include_str!("../installed/libraries.rs"),
+    include_str!("../installed/usr_merge.rs"),
 ];
 /// Number of older images kept: another clone may use an older recipe, and there are images with other kernels.
 const IMAGES_KEPT: usize = 6;
@@ -198,7 +199,7 @@ fn write_base(base: &Path, kernel: &Kernel, modules: &[String], tools: &Tools) -
         archive.folder(folder)?;
     }
     archive.device("/dev/console", 5, 1)?;
-    for (path, target) in recipe::MERGED.iter().chain(recipe::LINKS) {
+    for (path, target) in usr_merge::LINKS.iter().chain(recipe::LINKS) {
         archive.link(path, target)?;
     }
     for (path, target) in &tools.links {

@@ -1,6 +1,6 @@
 #!/bin/dash
 # First process of the guest: prepares an ordinary small machine, runs /portolan/run, powers off.
-# Its words go to the serial console, which is a log; the command has channels of its own.
+# Its output goes to the serial console, which is a log. The command uses separate channels.
 export PATH=/portolan/bin:/usr/sbin:/usr/bin:/usr/lib/applets HOME=/root
 cd /
 

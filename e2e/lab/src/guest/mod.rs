@@ -5,7 +5,6 @@ pub mod boot;
 pub(crate) mod emulated;
 pub mod image;
 pub mod kernel;
-pub mod libraries;
 pub mod payload;
 pub mod recipe;
 pub mod shell;

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use super::archive::Archive;
 use super::image::{Image, add_file};
-use super::{Job, libraries, recipe};
+use super::{Job, recipe};
+use crate::installed::{libraries, usr_merge};
 
 /// Folder of the programs in the guest, first in PATH.
 const PROGRAMS: &str = "/portolan/bin";
@@ -67,7 +68,7 @@ pub(super) fn write(initrd: &Path, image: &Image, job: &Job) -> Result<()> {
     for library in libraries::needed(&job.payload.programs)? {
         add_file(
             &mut archive,
-            &recipe::merged(&library.to_string_lossy()),
+            &usr_merge::merged(&library.to_string_lossy()),
             &library,
         )?;
     }

@@ -69,14 +69,6 @@ pub const LINKS: &[(&str, &str)] = &[
     ("/usr/sbin/ip6tables-restore", "xtables-nft-multi"),
 ];
 
-/// A merged tree for programs and libraries, as in Debian.
-pub const MERGED: &[(&str, &str)] = &[
-    ("/bin", "usr/bin"),
-    ("/sbin", "usr/sbin"),
-    ("/lib", "usr/lib"),
-    ("/lib64", "usr/lib64"),
-];
-
 /// Small files of the guest.
 pub const TEXTS: &[(&str, &str)] = &[
     (
@@ -114,19 +106,6 @@ pub fn wants_module(path: &str) -> bool {
             .any(|folder| path.starts_with(folder))
 }
 
-/// A path in the merged tree: `/bin/ip` is `/usr/bin/ip`.
-#[must_use]
-pub fn merged(path: &str) -> String {
-    MERGED
-        .iter()
-        .find_map(|(short, long)| {
-            path.strip_prefix(short)?
-                .strip_prefix('/')
-                .map(|rest| format!("/{long}/{rest}"))
-        })
-        .unwrap_or_else(|| path.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,19 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn old_places_are_mapped_into_the_merged_tree() {
-        assert_eq!(merged("/bin/ip"), "/usr/bin/ip");
-        assert_eq!(
-            merged("/lib64/ld-linux-x86-64.so.2"),
-            "/usr/lib64/ld-linux-x86-64.so.2"
-        );
-        assert_eq!(merged("/library"), "/library");
-        assert_eq!(merged("/usr/bin/ip"), "/usr/bin/ip");
-    }
-
-    #[test]
     fn every_package_of_the_guest_is_in_the_table_of_packages() {
-        use crate::packages::{FILES, PROGRAMS};
+        use crate::programs::{FILES, PROGRAMS};
         for package in PACKAGES {
             let known = PROGRAMS
                 .iter()

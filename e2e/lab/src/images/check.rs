@@ -264,7 +264,7 @@ impl Subject<'_> {
         ensure!(findings.len() > 4, "it looked at little: {said}");
         let missing = findings
             .iter()
-            .filter_map(|finding| finding["told"].as_str());
+            .filter_map(|finding| finding["message"].as_str());
         none(
             &missing
                 .filter(|text| text.contains(NOT_FOUND))

@@ -12,8 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::recipe::{self, Recipe};
 use super::{crates, debian};
-use crate::guest::recipe::MERGED;
-use crate::installed::Files;
+use crate::installed::{Files, usr_merge};
 use crate::nested;
 use crate::packages::Versions;
 
@@ -46,7 +45,7 @@ impl Contents {
         for folder in recipe::FOLDERS.iter().chain(recipe.mounts) {
             contents.put(folder, Entry::Folder);
         }
-        for (link, target) in MERGED.iter().chain(recipe::LINKS) {
+        for (link, target) in usr_merge::LINKS.iter().chain(recipe::LINKS) {
             contents.put(link, Entry::Link((*target).to_owned()));
         }
         for (package, link, target) in recipe::ALTERNATIVES {

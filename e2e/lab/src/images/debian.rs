@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::guest::recipe;
+use crate::installed::usr_merge;
 use crate::process;
 
 /// The folder of shared licence texts.
@@ -35,7 +35,7 @@ pub(super) fn owners(files: &[PathBuf]) -> Result<BTreeSet<String>> {
 
 /// The loader, and the package, may use either path of the merged tree.
 fn spellings(file: &Path) -> [String; 2] {
-    let merged = recipe::merged(&file.to_string_lossy());
+    let merged = usr_merge::merged(&file.to_string_lossy());
     let short = merged.strip_prefix("/usr").unwrap_or(&merged).to_owned();
     [merged, short]
 }

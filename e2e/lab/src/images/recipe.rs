@@ -166,7 +166,8 @@ pub(super) const PACKAGES_LABEL: &str = "dev.portolan.image.debian-packages";
 mod tests {
     use super::*;
     use crate::nested::root;
-    use crate::packages;
+    use crate::packages::Versions;
+    use crate::programs;
 
     fn read(path: &str) -> String {
         std::fs::read_to_string(root().join(path)).unwrap()
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn every_package_of_an_image_is_in_the_table_of_packages() {
         for package in IMAGES.iter().flat_map(|recipe| recipe.packages) {
-            let mut known = packages::PROGRAMS.iter().chain(packages::FILES);
+            let mut known = programs::PROGRAMS.iter().chain(programs::FILES);
             let known = known.any(|program| program.package == *package);
             assert!(known, "{package} would be missing on a fresh machine");
         }
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_is_said_holds_packages_by_version_and_the_revision_if_there_is_one() {
-        let packages = packages::Versions::from([
+        let packages = Versions::from([
             ("kmod".to_owned(), "30+1".to_owned()),
             ("libc6".to_owned(), "2.36".to_owned()),
         ]);

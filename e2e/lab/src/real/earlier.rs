@@ -72,7 +72,7 @@ pub(super) fn prepare(name: Option<&str>) -> Result<Earlier> {
 
 fn git(folder: &Path, words: &[&str]) -> Result<String> {
     let mut command = process::program("git")?;
-    // It is a repository of its own and must not use the variables of `cargo verify` for its copy.
+    // It is a separate repository and must not use the variables of `cargo verify` for its copy.
     if folder != nested::root() {
         command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE");
     }

@@ -32,7 +32,7 @@ pub const LONG: &[(&str, &str)] = &[
 ];
 
 /// Tests that read documents, and tests named in documents.
-pub const DOCUMENTS: Targets = Targets::Named(&["documents", "invariants"]);
+pub const DOCUMENTS: Targets = Targets::Named(&["documents", "invariants", "reference"]);
 
 /// All of them.
 pub const TIERS: &[Tier] = &[
@@ -91,7 +91,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-plan", Targets::All),
             Work::Tests("portolan-metrics", Targets::All),
             Work::Tests("portolan-planner", Targets::All),
-            Work::Tests("portolan-rollout", Targets::All),
+            Work::Tests("portolan-rollout-policy", Targets::All),
             Work::Tests("portolan-reconcile", Targets::All),
             Work::Tests("netlink-blocking", Targets::All),
             Work::Tests("ipvs-rs", Targets::All),

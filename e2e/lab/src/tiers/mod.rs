@@ -184,6 +184,12 @@ impl Work {
         }
     }
 
+    /// Whether it needs machines with kubelets.
+    #[must_use]
+    pub fn is_real(self) -> bool {
+        matches!(self, Self::RealKit | Self::Real(_) | Self::RealCommand(_))
+    }
+
     /// Whether `cargo verify --long` runs a longer form.
     #[must_use]
     pub fn has_long_form(self) -> bool {

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_tells_no_version_is_of_none() {
+    fn a_program_without_version_output_has_no_version() {
         assert_eq!(ask(Path::new("/bin/true"), &["--version-of-nothing"]), None);
         assert_eq!(ask(Path::new("/nonexistent/etcd"), &["--version"]), None);
     }

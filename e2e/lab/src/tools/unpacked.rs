@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::version::Version;
 use crate::packages::Index;
 use crate::progress::Step;
-use crate::{cache, packages};
+use crate::{cache, packages, programs};
 
 /// A program.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Unpacked {
             Index::default().refresh()?;
         }
         let draft = folder.with_extension(format!("fetching-{}", std::process::id()));
-        let mut listed = packages::UNPACKED.iter();
+        let mut listed = programs::UNPACKED.iter();
         let package = listed
             .find(|listed| listed.name == program)
             .with_context(|| format!("the table of packages has no {program} any more"))?
@@ -131,7 +131,7 @@ mod tests {
             let one = ALL.iter().find(|one| one.name == name).unwrap();
             let version = Version::parse(version).unwrap();
             assert_eq!((one.serves)(&version), serves, "{name} {version}");
-            let listed = packages::UNPACKED
+            let listed = programs::UNPACKED
                 .iter()
                 .any(|listed| listed.name == one.program);
             assert!(listed, "{name} has no package");

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 
+use super::lab;
 use super::machine::Machine;
 use super::scenarios::{self, Uses};
 use super::workspace::Workspace;
@@ -17,12 +18,9 @@ use crate::tools;
 const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
 /// Inputs of every build.
 const EVERY_BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
-/// The lab, which runs everything.
-const LAB: &str = "e2e/lab";
 const LAB_PACKAGE: &str = "portolan-lab";
 /// Sources of scenarios and demos outside the packages.
 const CHART: &str = "charts";
-
 /// Modules of tools.
 const TOOLS: &str = "e2e/tools";
 /// Inputs of machines with kubelets only.
@@ -203,9 +201,8 @@ impl Inputs<'_> {
         }
         self.add_mentioned(&mut found, Reach::Read);
         if package == "portolan-e2e" && targets == DOCUMENTS {
-            let in_tests = |path: &Path| path.iter().any(|part| part == "tests");
-            let read = |path: &&Path| is_prose(path) || in_tests(path);
-            found.extend(self.below("").filter(read));
+            // They compare words, names and links of all files.
+            found.extend(self.below(""));
         }
         found
     }
@@ -231,7 +228,7 @@ impl Inputs<'_> {
         let mut found = self.built(PROGRAMS);
         found.extend(self.chart());
         if work.needs_api_server() {
-            let is_real = is_real(work);
+            let is_real = work.is_real();
             let is_other = matches!(work, Work::Kubernetes(_));
             found.extend(self.below(TOOLS).filter(|path| {
                 let module = path.strip_prefix(TOOLS).unwrap_or(path).iter().next();
@@ -240,7 +237,7 @@ impl Inputs<'_> {
                     && (is_other || !tools::are_of_other_kubernetes(&module))
             }));
         }
-        if !is_real(work) {
+        if !work.is_real() {
             // Only for nodes with kubelets.
             found.retain(|path| !REAL.iter().any(|part| path.starts_with(part)));
         }
@@ -273,15 +270,8 @@ impl Inputs<'_> {
 
     /// The parts of the lab that run a unit.
     fn lab(&self, work: Work) -> impl Iterator<Item = &Path> {
-        let source = Path::new(LAB).join("src");
-        self.below(LAB).filter(move |path| {
-            let part = path
-                .strip_prefix(&source)
-                .ok()
-                .and_then(|path| path.iter().next());
-            let is_other = part.is_some_and(|part| is_other_part(&part.to_string_lossy(), work));
-            !is_other && !is_beside_units(path)
-        })
+        self.below(lab::FOLDER)
+            .filter(move |path| lab::runs(path, work))
     }
 
     /// Adds the files that the code in a set includes or reads from elsewhere.
@@ -349,57 +339,6 @@ fn is_prose(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "md")
         || path.starts_with("docs")
         || path == Path::new("LICENSE")
-}
-
-fn is_real(work: Work) -> bool {
-    matches!(work, Work::RealKit | Work::Real(_) | Work::RealCommand(_))
-}
-
-/// Whether a file or folder of the lab's sources has no part in running a unit.
-fn is_other_part(part: &str, work: Work) -> bool {
-    let in_guest = matches!(
-        work,
-        Work::IpvsTest(..) | Work::Scenario(_) | Work::Kernel(_) | Work::Demo | Work::ClusterDemo
-    );
-    let is_real = is_real(work);
-    match part {
-        // They judge results afterwards, parse the command line, or implement other commands.
-        "semantics" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
-        "images" => work != Work::Images && !is_real,
-        "real" => !is_real,
-        "kernels.rs" => !matches!(work, Work::Kernel(_)),
-        "mutate" | "mutate.rs" => work != Work::Mutations,
-        "guest" => !in_guest && !is_real,
-        "installed.rs" => !in_guest && work != Work::Images && !is_real,
-        "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
-        "tools" | "control_plane.rs" => !work.needs_api_server() && !in_guest,
-        "scenarios" | "scenarios.rs" => !in_guest && !is_real,
-        "cluster.rs" => !matches!(work, Work::Cluster(_) | Work::Kubernetes(_)),
-        _ => false,
-    }
-}
-
-/// Files of [`LAB`] that select units, order them, determine inputs, store results and print them. None of them
-/// affects how a unit runs. The list of units counts by each unit's own entry, which is in its key.
-const BESIDE_UNITS: [&str; 8] = [
-    "src/tiers/list.rs",
-    "src/verify/inputs.rs",
-    "src/verify/mod.rs",
-    "src/verify/report.rs",
-    "src/verify/results.rs",
-    "src/verify/scenarios.rs",
-    "src/verify/schedule.rs",
-    "src/verify/workspace.rs",
-];
-
-/// Whether a file of the lab runs no unit.
-fn is_beside_units(path: &Path) -> bool {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let is_listed = |name: &&str| {
-        path.strip_prefix(LAB)
-            .is_ok_and(|path| path == Path::new(name))
-    };
-    stem.ends_with("tests") || BESIDE_UNITS.iter().any(is_listed)
 }
 
 /// Resolves `.` and `..`; `None` if it leads out of the clone.

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use super::super::copy::read;
+use super::super::lab::{BESIDE_UNITS, FOLDER};
 use super::*;
 use crate::nested;
 use crate::packages::Versions;
@@ -100,7 +101,9 @@ fn documents_run_only_the_tests_of_documents_again() {
         .collect();
     let prose = prose.into_iter().filter(|path| {
         // Tests compare these with code and with values.
-        let is_included = path.ends_with("METRICS.md") || *path == "charts/portolan/README.md";
+        let is_included = path.ends_with("-metrics.md")
+            || *path == "charts/portolan/README.md"
+            || path.starts_with("docs/examples/values");
         let is_prose = path.starts_with("docs/") || path.ends_with(".md") || *path == "LICENSE";
         is_prose && !is_included
     });
@@ -108,7 +111,10 @@ fn documents_run_only_the_tests_of_documents_again() {
     assert!(prose.len() >= 3, "{prose:?}");
     let again = after_change_of(&prose);
     // Images contain the licence.
-    let few = ["images/both", "unit/portolan-e2e documents invariants"];
+    let few = [
+        "images/both",
+        "unit/portolan-e2e documents invariants reference",
+    ];
     assert!(again.iter().any(|unit| unit == few[1]), "{again:?}");
     assert!(
         again.iter().all(|unit| few.contains(&unit.as_str())),
@@ -118,7 +124,7 @@ fn documents_run_only_the_tests_of_documents_again() {
 
 #[test]
 fn a_document_that_code_includes_runs_that_code_again() {
-    let again = after_change_of(&["node-agent/METRICS.md"]);
+    let again = after_change_of(&["docs/reference/agent-metrics.md"]);
     for unit in ["unit/portolan-agent", "guest/metrics", "unit/portolan-e2e"] {
         assert!(again.iter().any(|other| other == unit), "{unit}: {again:?}");
     }
@@ -139,7 +145,7 @@ fn a_test_of_a_crate_runs_that_crate_alone_again() {
         "lint/clippy-named-tests",
         "pure/ipvs-rs",
         "unit/portolan-e2e chart_readme dependencies licences module_cycles monitoring",
-        "unit/portolan-e2e documents invariants",
+        "unit/portolan-e2e documents invariants reference",
         "unit/portolan-lab",
     ];
     assert_eq!(again, expected);
@@ -280,8 +286,8 @@ fn data_settings_and_the_lab_run_what_uses_them_again() {
         of_tiers(&mutate, &["mutations", "guest", "cluster"]),
         ["mutations/planner"]
     );
-    let mut own = BESIDE_UNITS.map(|name| format!("{LAB}/{name}")).to_vec();
-    own.push(format!("{LAB}/src/verify/inputs_tests.rs"));
+    let mut own = BESIDE_UNITS.map(|name| format!("{FOLDER}/{name}")).to_vec();
+    own.push(format!("{FOLDER}/src/verify/inputs_tests.rs"));
     for path in &own {
         assert!(
             project().0.0.contains_key(Path::new(path)),
@@ -301,6 +307,14 @@ fn data_settings_and_the_lab_run_what_uses_them_again() {
     assert!(of_tiers(&semantics, &["guest", "cluster", "pure"]).is_empty());
     assert_eq!(after_change_of(&["rustfmt.toml"])[0], "format/rustfmt");
     assert!(after_change_of(&["clippy.toml"]).contains(&"lint/clippy".to_owned()));
+}
+
+#[test]
+fn files_of_installed_packages_count_for_guests_and_images() {
+    let again = after_change_of(&["e2e/lab/src/installed/usr_merge.rs"]);
+    let (all, tiers) = (all(), ["guest", "images"]);
+    assert_eq!(of_tiers(&again, &tiers), of_tiers(&all, &tiers));
+    assert!(of_tiers(&again, &["cluster", "pure", "mutations"]).is_empty());
 }
 
 #[test]

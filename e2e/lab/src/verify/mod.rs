@@ -10,6 +10,7 @@ mod build;
 mod child;
 mod copy;
 mod inputs;
+mod lab;
 mod machine;
 mod report;
 mod results;

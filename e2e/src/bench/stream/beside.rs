@@ -18,7 +18,7 @@ const COUNTED: [&str; 4] = [
     "streams_total",
     "stream_refusals_total{reason=\"other_node\"}",
     "plans_resent_total",
-    "streams_broken_total",
+    "stream_protocol_errors_total",
 ];
 
 /// Milliseconds of changes until the last honest agent had each, and until its answer was there.
@@ -36,7 +36,7 @@ pub(super) struct Counts {
     pub(super) streams: f64,
     pub(super) refused_other_node: f64,
     pub(super) plans_resent: f64,
-    pub(super) streams_broken: f64,
+    pub(super) protocol_errors: f64,
     pub(super) did: Did,
 }
 
@@ -130,13 +130,13 @@ impl Beside {
             streams,
             refused_other_node,
             plans_resent,
-            streams_broken,
+            protocol_errors,
             did,
         } = self.counted;
         console.line(&format!(
             "meanwhile one took nothing, one left {} streams, one lied {} times, one asked {} times for another plan; \
              the controller counted {streams:.0} streams, {refused_other_node:.0} refused for another node, \
-             {plans_resent:.0} plans sent again, {streams_broken:.0} streams ended",
+             {plans_resent:.0} plans sent again, {protocol_errors:.0} streams ended",
             did.left, did.lied, did.asked
         ));
     }
@@ -148,7 +148,7 @@ impl Counts {
         self.streams += of(0);
         self.refused_other_node += of(1);
         self.plans_resent += of(2);
-        self.streams_broken += of(3);
+        self.protocol_errors += of(3);
         self.did.left += report.left;
         self.did.lied += report.lied;
         self.did.asked += report.asked;

@@ -40,13 +40,13 @@ pub(super) struct Holder {
 /// As many steps as the pass of a real agent has.
 fn timing() -> wire::Timing {
     let names = [
-        "look",
+        "read network",
         "desired state",
         "diff",
-        "guard",
-        "servers",
-        "sets",
-        "rules",
+        "add guards",
+        "add servers",
+        "add frontends",
+        "load rules",
         "flows",
     ];
     let step = |(name, after)| wire::Step {

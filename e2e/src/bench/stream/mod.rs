@@ -37,7 +37,7 @@ pub use traces::{Options as TracesOptions, run as run_traces};
 use super::Form;
 use crate::control_plane::{ControlPlane, Options as PlaneOptions, Reach};
 use crate::installation;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use beside::Beside;
 use cpu::Cpu;
 use objects::{LARGE, LARGE_ENDPOINTS, PROBE, Size};

@@ -13,8 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::objects;
 use crate::control_plane::ControlPlane;
-use crate::scenario::agents::{ACCOUNT, ACCOUNTS, AUDIENCE, Authority, NAME, NAMESPACE};
-use crate::scenario::agents::{issue, pod};
+use crate::credentials::{ACCOUNT, ACCOUNTS, AUDIENCE, Authority, NAME, NAMESPACE, issue, pod};
 use crate::work_folder::WorkFolder;
 
 /// The way of agents to the controller.

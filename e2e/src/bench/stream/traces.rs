@@ -14,7 +14,7 @@ use super::process::{Agents, Controller};
 use super::{Bench, CHANGES, percentile, prepare, progress};
 use crate::console::{Console, Table};
 use crate::jaeger::{Jaeger, Ports};
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 
 /// How large, how often, and what is printed.

@@ -8,9 +8,10 @@ use anyhow::{Result, anyhow, ensure};
 
 use super::history::Endpoints;
 use super::{Scene, WEB};
+use crate::checks::Checks;
 use crate::console::Table;
 use crate::demo::pod_at;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::topology::world::{Node, Pod, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::client::{self, Outcome};

@@ -25,10 +25,11 @@ use kubectl::Kubectl;
 use objects::Objects;
 
 use super::{POD_PORTS, residents, summary};
+use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
 use crate::jaeger::Query;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::topology::{Network, Topology};
 use crate::traffic::server::Server;

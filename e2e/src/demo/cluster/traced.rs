@@ -9,9 +9,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::change::{self, FOLLOWS, LOOK_AGAIN};
 use super::{Kernel, Scene};
+use crate::checks::Checks;
 use crate::console::Table;
 use crate::jaeger::{self, Query, Span, Trace};
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::topology::world::Node;
 
 /// The cluster IP of the Service `cart`, as in its manifest.
@@ -22,7 +23,14 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Until a second trace of the same change would be there, on hardware.
 const SETTLES: Duration = Duration::from_secs(1);
 /// Steps of an agent for one more endpoint, on every node; the node of the pod has more steps.
-const STEPS: [&str; 6] = ["wait", "look", "desired state", "diff", "servers", "flows"];
+const STEPS: [&str; 6] = [
+    "wait",
+    "read network",
+    "desired state",
+    "diff",
+    "add servers",
+    "flows",
+];
 /// Each is another one, and any will do.
 const SCHEDULERS: [&str; 3] = ["wrr", "lc", "rr"];
 /// Prefix of the line in the lab's output that names the trace for drawing.
@@ -173,7 +181,7 @@ fn steps(trace: &Trace) -> Result<()> {
             let count = names.iter().filter(|name| **name == step).count();
             ensure!(count == 1, "{node}: {count} of {step} in {names:?}");
         }
-        let servers = parts.iter().find(|part| part.name == "servers");
+        let servers = parts.iter().find(|part| part.name == "add servers");
         let operations = servers.and_then(|servers| servers.tag("portolan.operations"));
         ensure!(operations == Some(&1.into()), "{node}: {servers:?}");
     }

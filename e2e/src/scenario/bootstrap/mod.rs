@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 
-use super::{ApiServer, Checks, Scenario, Stage};
+use super::{Checks, Scenario, Stage};
 use crate::control_plane::kubelet::{AddressPool, Kubelet, LabNode};
 use crate::harness;
 use crate::installation;
 use crate::program::Program;
+use crate::stage::ApiServer;
 use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::relay::Relay;

@@ -7,9 +7,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{CLIENTS, Lab, SERVED};
+use crate::checks::Checks;
 use crate::harness::loads::Loads;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::load::Rate;

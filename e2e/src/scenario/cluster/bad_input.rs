@@ -7,9 +7,11 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::Options;
 use crate::harness::run_parts;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "bad-input",
@@ -179,7 +181,7 @@ fn outside_ranges(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
             Ok(text)
         });
         event.and_then(|text| {
-            let named = text.contains("node node-1: ") && text.contains("10.99.0.9");
+            let named = text.contains("on node node-1,") && text.contains("10.99.0.9");
             ensure!(named, "it says {text}");
             Ok(())
         })

@@ -15,9 +15,11 @@ use super::bulk::Bulk;
 use super::memory::object;
 use super::rig::Rig;
 use crate::chance::Chance;
+use crate::checks::Checks;
 use crate::control_plane::{Options, Part, Reach};
 use crate::harness::run_parts;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use crate::waits;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

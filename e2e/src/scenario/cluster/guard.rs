@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 
 use super::replicas::{Replica, Replicas};
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::{Options, Reach};
 use crate::harness::{Environment, run_parts};
 use crate::program::Program;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use crate::traffic::http;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 
 use super::bulk::Bulk;
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::{Options, Reach};
 use crate::harness::{Environment as _, run_parts};
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "memory",

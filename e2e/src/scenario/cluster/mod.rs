@@ -32,4 +32,3 @@ pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;
 pub(super) use traces::SCENARIO as TRACES;
 pub(super) use trust::SCENARIO as TRUST;
-pub(super) use trust::agents;

@@ -7,9 +7,11 @@ use serde::Deserialize;
 
 use super::printed;
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::Options;
 use crate::harness::run_parts;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "objects",

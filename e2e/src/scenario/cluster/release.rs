@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::audit::Audit;
 use crate::control_plane::{ControlPlane, Options, Reach};
 use crate::program::Program;
-use crate::scenario::Stage;
+use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 
 /// Not the namespace of the README, to detect a hard-coded one.

@@ -15,12 +15,15 @@ use portolan_agent::receive::{Address, Addresses, Controllers, Trust};
 use portolan_plan::PlanHash;
 
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Environment, logs, run_parts};
+use crate::harness::{Environment, run_parts};
 use crate::installation;
 use crate::light_agents::LightAgents;
+use crate::logs;
 use crate::program::{Program, Running};
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",

@@ -12,9 +12,10 @@ use super::super::Stage;
 use super::audit::Audit;
 use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{ControlPlane, Options, Reach};
-use crate::harness::{Environment, logs};
+use crate::harness::Environment;
 use crate::installation;
 use crate::light_agents::LightAgents;
+use crate::logs;
 use crate::program::{Program, Running};
 use crate::work_folder::WorkFolder;
 

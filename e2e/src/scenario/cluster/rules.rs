@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use portolan_plan::{
-    FrontendDocument, FrontendKind, ListDocument, Outsiders, PlanDocument, PortDocument,
+    ExternalClients, FrontendDocument, FrontendKind, ListDocument, PlanDocument, PortDocument,
 };
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::Options;
 use crate::harness::Environment as _;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "rules",
@@ -128,9 +130,9 @@ fn group(port: &PortDocument, list: &ListDocument, internal: bool, pods: &Pods) 
     let frontends = port.frontends.iter().filter(is_internal);
     let mut frontends: Vec<_> = frontends.map(frontend).collect();
     frontends.sort();
-    let outsiders = match list.outsiders {
-        Outsiders::Allow => "",
-        Outsiders::Drop => ", outsiders dropped",
+    let external_clients = match list.external_clients {
+        ExternalClients::Allow => "",
+        ExternalClients::Drop => ", external clients dropped",
     };
     let mut served: Vec<_> = list
         .endpoints
@@ -143,7 +145,7 @@ fn group(port: &PortDocument, list: &ListDocument, internal: bool, pods: &Pods) 
         false => served.join(" "),
     };
     let mut line = format!(
-        "{}: {} | {:?}, {}{outsiders} -> {served}",
+        "{}: {} | {:?}, {}{external_clients} -> {served}",
         port.name,
         frontends.join(", "),
         list.policy,

@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::{Options, Part, Store};
 use crate::harness::Environment as _;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "stores",
@@ -22,7 +24,7 @@ const EQUAL: Duration = Duration::from_secs(30);
 /// How long a server stalls, and how long a client does not read.
 const STALL: Duration = Duration::from_secs(3);
 /// The log line of the controller if lists are not streamed.
-const NO_STREAMS: &str = "the server streams no lists";
+const NO_STREAMS: &str = "the server does not stream lists";
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     for (store, name) in [(Store::Current, "etcd 3.6"), (Store::Debian34, "etcd 3.4")] {

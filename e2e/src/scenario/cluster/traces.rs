@@ -7,11 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, ensure};
 
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::Options;
 use crate::harness::{Environment, run_parts};
 use crate::jaeger::{self, Jaeger, Ports, Trace};
 use crate::light_agents::FAILURE;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use crate::traffic::http;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

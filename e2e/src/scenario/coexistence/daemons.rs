@@ -3,9 +3,9 @@
 use anyhow::{Result, ensure};
 
 use super::ask::{OPEN_PODS, Question};
+use crate::checks::Checks;
 use crate::harness::Lab;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, outside_address};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;

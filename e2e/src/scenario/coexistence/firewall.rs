@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 
 use super::ask::{OPEN_PODS, Question, all_clients_are_served};
+use crate::checks::Checks;
 use crate::harness::Lab;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;

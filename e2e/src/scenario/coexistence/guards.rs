@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 
 use super::ask::{OPEN_PODS, Question, all_clients_are_served};
+use crate::checks::Checks;
 use crate::harness::Lab;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Node, OUTSIDE, Resident};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;
 use crate::traffic::load::{Load, Rate};
 use crate::waits;
 
-/// Addresses of the Service `guarded`, which the outsider and node-a may use, and of `closed`, which they may not.
+/// Addresses of the Service `guarded`, which the external client and node-a may use, and of `closed`, which they may
+/// not.
 const GUARDED: (&str, &str) = ("203.0.113.41:80", "203.0.113.41/32");
 const CLOSED: (&str, &str) = ("203.0.113.51:80", "203.0.113.51/32");
 

@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::ask::{Question, all_clients_are_served};
 use super::firewall::{TOOLS, nat_is_ours_first, rules};
+use crate::checks::Checks;
 use crate::harness::Lab;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE};
 use crate::traffic::Protocol;
 use crate::waits;

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 
 use super::ask::{OPEN_PODS, Question, all_clients_are_served};
+use crate::checks::Checks;
 use crate::harness::Lab;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Node, OUTSIDE};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;

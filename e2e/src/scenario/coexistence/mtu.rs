@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::firewall::TOOLS;
+use crate::checks::Checks;
 use crate::harness::Lab;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, OUTSIDE, Pod, Resident};
 
 /// The pod that takes in whatever it is sent.

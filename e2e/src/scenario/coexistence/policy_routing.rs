@@ -4,9 +4,9 @@
 use anyhow::Result;
 
 use super::ask::{OPEN, Question, all_clients_are_served};
+use crate::checks::Checks;
 use crate::harness::Lab;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Node, Pod, outside_address};
 use crate::traffic::Protocol;
 use crate::traffic::client::Outcome;
@@ -77,17 +77,19 @@ fn no_default_route(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     for family in ["-4", "-6"] {
         ip(&format!("{family} route del default"))?;
     }
-    let outsiders = OPEN
+    let external_clients = OPEN
         .into_iter()
         .map(|(to, protocol)| ("outside", to, protocol));
     let pods = OPEN
         .into_iter()
         .map(|(to, protocol)| ("pod-a3", to, protocol));
-    let served = outsiders.chain(pods).try_for_each(|(from, to, protocol)| {
-        Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
-    });
+    let served = external_clients
+        .chain(pods)
+        .try_for_each(|(from, to, protocol)| {
+            Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
+        });
     checks.check(
-        "on a node without a default route, Services serve pods and outsiders (S-15)",
+        "on a node without a default route, Services serve pods and external clients (S-15)",
         served,
     );
     let own = [

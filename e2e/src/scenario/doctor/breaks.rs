@@ -93,7 +93,7 @@ pub(super) const BREAKS: &[Break] = &[
         what: "the kernel may give node ports away",
         check: "sysctls",
         level: "warn",
-        remedy: "net.ipv4.ip_local_reserved_ports=30000-32767",
+        remedy: "net.ipv4.ip_local_reserved_ports=8080,30000-32767",
         change: Change::Commands(&["sysctl net/ipv4/ip_local_reserved_ports 8080"]),
         undo: &["sysctl net/ipv4/ip_local_reserved_ports 30000-32767"],
         ..USUAL
@@ -109,7 +109,7 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "a foreign rule writes our bit of the mark",
-        check: "mark",
+        check: "packet-mark",
         level: "warn",
         remedy: "spec.settings.masquerade.bit",
         change: Change::Commands(&[
@@ -120,7 +120,7 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "portmap keeps host ports in a table of nftables",
-        check: "neighbours",
+        check: "nftables",
         level: "warn",
         remedy: "\"backend\": \"iptables\"",
         change: Change::Commands(&["nft add table inet cni_hostport"]),
@@ -234,8 +234,8 @@ pub(super) const BREAKS: &[Break] = &[
     },
     Break {
         what: "the record of what is ours is damaged",
-        check: "record",
-        remedy: "remove the file",
+        check: "ownership-record",
+        remedy: "/virtual-servers`, and restart the agent",
         change: Change::Garbage("virtual-servers"),
         ..USUAL
     },

@@ -31,7 +31,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     checks.check(
         "drift that is only reported is never corrected (S-184)",
-        stands(lab, before, &changed),
+        persists(lab, before, &changed),
     );
     checks.check(
         "changes of the plan are still written, and the drift stays",
@@ -51,13 +51,13 @@ fn is_logged(lab: &mut Lab<'_>, before: usize, hands: &[hand::Hand]) -> Result<(
     lab.eventually("log lines about all of it", IN_TIME, || {
         let said = lab.log_since(NODE, before)?;
         let missing = hands.iter().find(|hand| !said.contains(&hand.found));
-        let alone = said.contains("not repairing it because of settings.drift");
+        let alone = said.contains("not repairing them because of settings.drift");
         ensure!(missing.is_none() && alone, "{said}");
         Ok(())
     })
 }
 
-fn stands(lab: &mut Lab<'_>, before: usize, changed: &State) -> Result<()> {
+fn persists(lab: &mut Lab<'_>, before: usize, changed: &State) -> Result<()> {
     crate::waits::sleep_until(std::time::Instant::now() + lab.limit(PERIODS))?;
     witness::must_equal(changed, &lab.all()?)?;
     let said = lab.log_since(NODE, before)?;

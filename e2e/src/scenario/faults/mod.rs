@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn errors_are_compared_without_their_numbers() {
         let said = "1 ERROR a: refused (and 3 more like this)\n2 ERROR a: refused (and 4 more like this)\n\
-                    3 ERROR the plan is not fully in force; retrying failed=4\n4 INFO applied\n\
+                    3 ERROR the plan is not fully in force; retrying failed=4\n4 INFO the plan is in force\n\
                     5 ERROR b: lost\n";
         let failures: Vec<_> = errors(said).into_iter().collect();
         assert_eq!(failures, ["a: refused", "b: lost"]);

@@ -150,7 +150,7 @@ fn healthy(lab: &Lab<'_>, mark: usize) -> Result<()> {
 }
 
 fn right(lab: &Lab<'_>, mark: usize) -> Result<()> {
-    lab.wait_logged(NODE, mark, &["applied"], SOON)?;
+    lab.wait_logged(NODE, mark, &["the plan is in force"], SOON)?;
     let said = lab.log_since(NODE, mark)?;
     ensure!(!said.contains("ERROR"), "{said}");
     Ok(())

@@ -124,7 +124,7 @@ fn free(lab: &mut Lab<'_>, checks: &mut Checks, lock: File, since: Instant) -> R
     });
     let mark = lab.log_end(NODE)?;
     lab.restart_agent(NODE, &["--iptables", "nft"])?;
-    lab.wait_logged(NODE, mark, &["applied"], SOON)
+    lab.wait_logged(NODE, mark, &["the plan is in force"], SOON)
 }
 
 fn loaded(lab: &Lab<'_>) -> Result<()> {

@@ -30,9 +30,12 @@ const AGENT: u16 = 10_249;
 const DOCUMENTS: [(&str, &str); 2] = [
     (
         "controller",
-        include_str!("../../../../controller/METRICS.md"),
+        include_str!("../../../../docs/reference/controller-metrics.md"),
     ),
-    ("agents", include_str!("../../../../node-agent/METRICS.md")),
+    (
+        "agents",
+        include_str!("../../../../docs/reference/agent-metrics.md"),
+    ),
 ];
 /// kube-proxy calls a gauge so.
 const NAMED_BY_OTHERS: &str = "kubeproxy_sync_proxy_rules_no_local_endpoints_total non-counter \

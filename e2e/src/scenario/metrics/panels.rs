@@ -23,7 +23,7 @@ const QUIET: [&str; 8] = [
     "Time since the last pass",
     "Failing operations",
     "Closed ports",
-    "Drift standing",
+    "Drift unrepaired",
     "Draining addresses",
     "Streams refused",
 ];

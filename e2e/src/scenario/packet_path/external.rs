@@ -5,12 +5,14 @@
 use anyhow::{Result, ensure};
 
 use super::{broken, lifecycle, list, matrix, overlay};
+use crate::checks::Checks;
 use crate::expectation::matrix::Matrix;
 use crate::expectation::places::{Place, Places};
 use crate::expectation::{self, Row, external};
 use crate::files::{BROKEN, CLUSTER, EXTERNAL, EXTERNAL_PATH, MATRIX};
 use crate::harness::Lab;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use crate::topology::Network;
 use crate::topology::world::{Node, Resident};
 

@@ -7,12 +7,14 @@ use anyhow::{Context, Result, ensure};
 
 use super::external::files;
 use super::{lifecycle, matrix};
+use crate::checks::Checks;
 use crate::expectation::modes::{self, Mode};
 use crate::expectation::places::Places;
 use crate::files::{CLUSTER, EXTERNAL, MODES};
 use crate::harness::{Lab, manifest_name};
 use crate::program::Program;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use crate::topology::Network;
 use crate::topology::world::Node;
 

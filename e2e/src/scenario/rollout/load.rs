@@ -68,7 +68,7 @@ impl Target {
     }
 }
 
-/// Starts all loads: the second of these when a load balancer moves outsiders to the other node.
+/// Starts all loads: the second of these when a load balancer moves external clients to the other node.
 pub(super) fn start_loads(lab: &Lab<'_>, start: Instant) -> Result<[Loads; 2]> {
     let (first, rest) = (LAST_MOVES, LASTS.saturating_sub(LAST_MOVES));
     let mut loads = [Loads::at(start), Loads::at(start + first)];

@@ -53,7 +53,7 @@ const STEPS: u32 = 24;
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the load lasts: longer than all changes and their grace.
 const LASTS: Duration = Duration::from_secs(50);
-/// When outsiders are moved to the other node, and when the last endpoint of the first is gone.
+/// When external clients are moved to the other node, and when the last endpoint of the first is gone.
 const LAST_MOVES: Duration = Duration::from_secs(20);
 /// Connections that stay, to what lives and to what is replaced.
 const STAY: usize = 50;
@@ -282,7 +282,8 @@ impl Lab<'_> {
         }
     }
 
-    /// The only endpoint of node-a is about to end before outsiders are moved away, and goes after that.
+    /// The only endpoint of node-a is about to end before external clients are moved to the other node, and goes after
+    /// that.
     fn leave(&mut self, step: u32, now: Instant) -> Result<()> {
         let last = Endpoint {
             port: LEAVING,

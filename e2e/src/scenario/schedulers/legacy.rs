@@ -101,7 +101,11 @@ fn dialled(family: Family) -> [Dialled; 7] {
         ("a pod reaches a cluster IP", pod, cluster),
         ("the node reaches a cluster IP", own, cluster),
         ("a pod reaches a node port", pod, port),
-        ("an outsider reaches a node port", Resident::Outside, port),
+        (
+            "an external client reaches a node port",
+            Resident::Outside,
+            port,
+        ),
         (
             "the other node reaches a node port",
             Resident::Node(Node::A),

@@ -303,9 +303,9 @@ mod tests {
 
     #[test]
     fn the_time_of_a_log_line_is_parsed() {
-        let line = "2026-11-22T01:02:03.250000Z  INFO portolan_agent: applied operations=1";
+        let line = "2026-11-22T01:02:03.250000Z  INFO the plan is in force operations=1";
         assert_eq!(time_of_day(line).unwrap(), Duration::from_millis(3_723_250));
-        assert!(time_of_day("applied").is_err());
+        assert!(time_of_day("the plan is in force").is_err());
         let line = format!("{line} milliseconds=250 more");
         assert_eq!(began(&line).unwrap(), Duration::from_secs(3723));
     }

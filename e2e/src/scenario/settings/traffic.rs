@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::{FILE, Lab, NODE, SERVICE, SOON};
+use crate::checks::Checks;
 use crate::harness::proxy_config;
 use crate::program::Program;
-use crate::scenario::Checks;
 use crate::topology::world::{Family, Resident, outside_address};
 use crate::traffic::line::{self, Line};
 use crate::waits;
@@ -61,7 +61,7 @@ const RANGE: &str = "net/ipv4/ip_local_port_range";
 const BOTH: &str = "32700 32999";
 const NODE_PORTS_ALONE: &str = "32700 32767";
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
-/// Where an outsider listens. Each gets one connection.
+/// Where an external client listens. Each gets one connection.
 const LISTENS: std::ops::Range<u16> = 9000..9024;
 
 /// S-222: the kernel gives the node's own connections no node port.

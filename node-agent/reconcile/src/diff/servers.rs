@@ -1,4 +1,4 @@
-//! The operations on virtual and real servers.
+//! The operations on virtual and real servers. A removed backend gets weight 0 here, and [`crate::drain`] removes it.
 
 use std::iter;
 
@@ -18,11 +18,11 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
     for (server, wanted) in &desired.virtual_servers {
         let found = observed.virtual_servers.get(server);
         let phase = if found.is_none() && hidden(server) {
-            Phase::Hidden
+            Phase::AddUnroutedServers
         } else if desired.boot_critical.contains(server) {
-            Phase::BootCritical
+            Phase::AddBootCriticalServers
         } else {
-            Phase::Servers
+            Phase::AddServers
         };
         match found {
             None => {

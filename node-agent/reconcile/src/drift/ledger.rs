@@ -19,7 +19,7 @@ pub struct DriftCount {
     /// The number of drifted objects corrected.
     pub repaired: u64,
     /// The number of objects that still differ: left alone because the settings say so, or not corrected yet.
-    pub standing: u64,
+    pub unrepaired: u64,
 }
 
 /// Counts drift. Drift that remains is counted once, however often it is observed.
@@ -34,7 +34,7 @@ pub struct DriftLedger {
 
 /// How much of the kernel was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum ObservedScope {
     /// The whole state.
     Everything,
     /// Links, routes and kernel settings.
@@ -46,7 +46,7 @@ impl DriftLedger {
     /// before.
     pub fn note(
         &mut self,
-        look: Look,
+        scope: ObservedScope,
         drifted: &BTreeSet<Drifted>,
         alone: BTreeSet<Drifted>,
     ) -> BTreeSet<Drifted> {
@@ -63,7 +63,7 @@ impl DriftLedger {
         self.pending.retain(|what| !alone.contains(what));
         // Drift outside the observed part is unchanged.
         self.alone
-            .retain(|what| look == Look::Network && !is_network(what));
+            .retain(|what| scope == ObservedScope::Network && !is_network(what));
         self.alone.extend(alone);
         fresh
     }
@@ -92,19 +92,19 @@ impl DriftLedger {
 
     /// The counts of each kind of drift that ever occurred.
     pub fn counts(&self) -> Drift {
-        let standing = |kind| {
+        let unrepaired = |kind| {
             let all = self.alone.iter().chain(&self.pending);
             all.filter(|what| what.kind() == kind).count()
         };
         let count = |(kind, (found, repaired)): (&DriftKind, &(u64, u64))| {
-            let standing = u64::try_from(standing(*kind)).unwrap_or(u64::MAX);
+            let unrepaired = u64::try_from(unrepaired(*kind)).unwrap_or(u64::MAX);
             let (found, repaired) = (*found, *repaired);
             (
                 *kind,
                 DriftCount {
                     found,
                     repaired,
-                    standing,
+                    unrepaired,
                 },
             )
         };

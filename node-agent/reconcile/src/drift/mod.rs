@@ -19,7 +19,7 @@ use crate::{
 
 pub use compare::{drift, drift_of_network};
 pub use leave::leave;
-pub use ledger::{Drift, DriftCount, DriftLedger, Look};
+pub use ledger::{Drift, DriftCount, DriftLedger, ObservedScope};
 
 /// An object that differs from the state in which the agent left it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

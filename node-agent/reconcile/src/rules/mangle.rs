@@ -53,16 +53,16 @@ fn input(family: Family, settings: &Settings, recognises_pods: bool) -> Vec<Stri
         hold(family),
     ];
     if recognises_pods {
-        let outside = not_from_pods(family, settings, &set(family, SetRole::NoLocal));
+        let external = not_from_pods(family, settings, &set(family, SetRole::NoLocal));
         // Existing connections continue: they drain.
-        rules.push(format!("{outside} -m conntrack --ctstate NEW -j DROP"));
+        rules.push(format!("{external} -m conntrack --ctstate NEW -j DROP"));
     }
     // Only packets from other hosts, because replies to pods are routed back without masquerading (S-73). This cannot
     // be done in `nat` PREROUTING, because both marks together route the node's own packets to IPVS.
     let first = format!(
         "-m conntrack ! --ctstatus CONFIRMED -j MARK --set-xmark {masquerade}/{masquerade}"
     );
-    let cluster = outsiders(family, settings, &set(family, SetRole::ClusterIp));
+    let cluster = external_clients(family, settings, &set(family, SetRole::ClusterIp));
     let masq = not_from_here(family, settings, &set(family, SetRole::Masq));
     rules.push(format!("{cluster} {first}"));
     rules.push(format!("{masq} {first}"));
@@ -98,7 +98,7 @@ fn output(family: Family, settings: &Settings) -> Vec<String> {
 
 /// Matches packets to this set that do not come from a pod. If everything is masqueraded, it matches all packets
 /// (S-75).
-fn outsiders(family: Family, settings: &Settings, to: &str) -> String {
+fn external_clients(family: Family, settings: &Settings, to: &str) -> String {
     if settings.masquerade.all {
         return format!("-m set --match-set {to} dst,dst");
     }

@@ -1,4 +1,5 @@
 //! The constant iptables rules. Their number does not depend on the cluster; everything that does is in sets.
+//! `guard` enforces `loadBalancerSourceRanges`.
 //!
 //! Rules are written exactly as `iptables-save` prints them, so that loaded and observed rules can be compared as
 //! text.
@@ -58,7 +59,7 @@ pub struct Rules {
 
 impl Rules {
     /// The rules of a family under these settings. If pods of the family cannot be recognised, no client is treated
-    /// as an outsider that has to be kept out.
+    /// as an external client that has to be kept out.
     pub fn new(family: Family, settings: &Settings, recognises_pods: bool) -> Self {
         Self {
             family,
@@ -92,7 +93,7 @@ fn mark(bits: u32) -> String {
     format!("{bits:#x}")
 }
 
-/// Keeps clients out of frontends with source ranges (S-86).
+/// Keeps clients outside of `loadBalancerSourceRanges` from a frontend (S-86).
 fn guard(family: Family) -> String {
     let (guarded, allow) = (set(family, SetRole::Guarded), set(family, SetRole::Allow));
     format!("-m set --match-set {guarded} dst,dst -m set ! --match-set {allow} dst,dst,src -j DROP")

@@ -43,15 +43,15 @@ impl ObservedRules {
                 .strip_prefix("-A ")
                 .and_then(|appended| appended.split_once(' '))
             {
-                let ours = chain.starts_with(CHAIN_PREFIX);
-                if ours {
+                let own = chain.starts_with(CHAIN_PREFIX);
+                if own {
                     let table = tables.entry(name.into()).or_default();
                     table
                         .chains
                         .entry(chain.into())
                         .or_default()
                         .push(rule.into());
-                } else if jumps_to_ours(rule) {
+                } else if jumps_to_own_chain(rule) {
                     let table = tables.entry(name.into()).or_default();
                     if begun.contains(chain) && super::has_to_be_first(name, chain) {
                         table.behind.insert(chain.into());
@@ -150,7 +150,7 @@ impl ObservedRules {
     }
 }
 
-fn jumps_to_ours(rule: &str) -> bool {
+fn jumps_to_own_chain(rule: &str) -> bool {
     target(rule).is_some_and(|target| target.starts_with(CHAIN_PREFIX))
 }
 

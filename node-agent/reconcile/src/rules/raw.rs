@@ -1,4 +1,4 @@
-//! The table `raw`: selects the packets from other hosts that are routed to IPVS.
+//! The table `raw`: selects the packets from other hosts that are routed to IPVS, and applies `guard`.
 //!
 //! Marks are usually set in `mangle`. There, however, Calico accepts packets of established connections before any
 //! rule after its own, and keeps its own rule first.

@@ -7,7 +7,7 @@ use portolan_plan::{ConntrackSettings, Period};
 use crate::host::Machine;
 
 /// The maximum number of tracked connections, regardless of the number of processors (S-178).
-const MOST_TRACKED: u32 = 1_048_576;
+const MAX_TRACKED: u32 = 1_048_576;
 /// The average number of tracked connections per hash bucket, at most.
 const TRACKED_PER_BUCKET: u32 = 4;
 /// The maximum number of tracked connections.
@@ -22,7 +22,7 @@ pub(super) fn settings(
 ) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
     let scaled = settings.max_per_core.saturating_mul(machine.processors);
     let limit = if scaled > settings.min {
-        scaled.min(MOST_TRACKED)
+        scaled.min(MAX_TRACKED)
     } else {
         settings.min
     };

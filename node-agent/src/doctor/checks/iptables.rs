@@ -113,18 +113,18 @@ fn chains<'a>(saved: &'a str, prefixes: &[&str]) -> impl Iterator<Item = &'a str
 
 /// If other programs write the agent's mark bits, packets are masqueraded or captured for IPVS by mistake, or not
 /// when they should be (S-172).
-pub(super) fn mark(facts: &Facts) -> Vec<Finding> {
-    let check = Check::Mark;
+pub(super) fn packet_mark(facts: &Facts) -> Vec<Finding> {
+    let check = Check::PacketMark;
     if facts.tables.is_err() {
         return Vec::new();
     }
     let node = facts.node_or_default();
     let (masquerade, capture) = (node.settings.masquerade.bit, node.settings.capture.bit);
-    let ours = [
+    let own = [
         (masquerade, "masquerade.bit", "packets to masquerade"),
         (capture, "capture.bit", "packets to capture for IPVS"),
     ];
-    let findings: Vec<_> = ours
+    let findings: Vec<_> = own
         .into_iter()
         .filter_map(|(number, setting, meaning)| written_bit(facts, number, setting, meaning))
         .collect();
@@ -169,7 +169,7 @@ fn written_bit(facts: &Facts, number: u8, setting: &str, meaning: &str) -> Optio
         "set another bit in spec.settings.{setting} of the ProxyConfig{free}; rules in KUBE- \
          chains belong to kube-proxy or an old kubelet and disappear with it"
     );
-    Some(Finding::warn(Check::Mark, message, remedy))
+    Some(Finding::warn(Check::PacketMark, message, remedy))
 }
 
 /// Known nftables tables that affect packets in addition to the agent's rules: name, effect, remedy (S-212, S-213).
@@ -190,8 +190,8 @@ const TABLES: [(&str, &str, &str); 2] = [
 ];
 
 /// Detects programs with base chains of their own in nftables: an ACCEPT in iptables does not apply to those.
-pub(super) fn neighbours(facts: &Facts) -> Vec<Finding> {
-    let check = Check::Neighbours;
+pub(super) fn nftables(facts: &Facts) -> Vec<Finding> {
+    let check = Check::Nftables;
     let Ok(listed) = &facts.nft_tables else {
         return Vec::new();
     };

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use portolan_reconcile::sysctl_is_enough;
+use portolan_reconcile::{sysctl_is_enough, sysctl_with_found};
 
 use super::{some, unless_privileged};
 use crate::doctor::facts::Module;
 use crate::doctor::{Check, Facts, Finding};
+use crate::kernel::linux::printed_value;
 
 /// The kernel modules that the plan requires (S-180).
 pub(super) fn modules(facts: &Facts) -> Vec<Finding> {
@@ -48,7 +49,7 @@ pub(super) fn modules(facts: &Facts) -> Vec<Finding> {
     if findings.is_empty() {
         let loadable = are(Module::Loadable).len();
         let there = facts.modules.len() - loadable;
-        let message = format!("{there} are loaded, {loadable} can be loaded on demand");
+        let message = format!("{there} modules are loaded, {loadable} can be loaded on demand");
         findings.push(Finding::ok(check, message));
     }
     findings
@@ -66,7 +67,7 @@ fn serves(facts: &Facts, module: &str) -> bool {
 pub(super) fn ipvs(facts: &Facts) -> Vec<Finding> {
     let check = Check::Ipvs;
     vec![match &facts.servers {
-        Ok(servers) => Finding::ok(check, format!("it holds {} virtual servers", servers.len())),
+        Ok(servers) => Finding::ok(check, format!("IPVS has {} virtual servers", servers.len())),
         Err(reason) => {
             let load =
                 "`modprobe ip_vs`, and add it to a file in /etc/modules-load.d for the next boot";
@@ -81,13 +82,13 @@ pub(super) fn ipvs(facts: &Facts) -> Vec<Finding> {
 }
 
 /// A kernel setting that differs from the plan.
-pub(super) struct Wrong {
+pub(super) struct WrongSysctl {
     pub(super) name: Arc<str>,
     pub(super) wanted: Arc<str>,
     pub(super) found: Option<String>,
 }
 
-impl Wrong {
+impl WrongSysctl {
     pub(super) fn describe(&self) -> String {
         let Self {
             name,
@@ -95,19 +96,25 @@ impl Wrong {
             found,
         } = self;
         match found {
-            Some(found) => format!("{name} is {found}, not {wanted}"),
+            Some(found) => format!("{name} is {}, not {wanted}", printed_value(found)),
             None => format!("{name} does not exist, and should be {wanted}"),
         }
+    }
+
+    /// The argument of `sysctl -w`. As with `init`, ports reserved by other programs stay reserved.
+    fn correction(&self) -> String {
+        let value = sysctl_with_found(&self.name, self.found.as_deref(), &self.wanted);
+        format!("{}={value}", self.name)
     }
 }
 
 /// The settings selected by `of` that differ from the plan.
-pub(super) fn wrong(facts: &Facts, of: impl Fn(&str) -> bool) -> Vec<Wrong> {
+pub(super) fn wrong(facts: &Facts, of: impl Fn(&str) -> bool) -> Vec<WrongSysctl> {
     let wanted = facts.wanted_sysctls().into_iter();
     let differs = |(name, wanted): (Arc<str>, Arc<str>)| {
         let found = facts.sysctl(&name);
         let enough = found.is_some_and(|found| sysctl_is_enough(&name, found, &wanted));
-        (!enough).then(|| Wrong {
+        (!enough).then(|| WrongSysctl {
             found: found.map(str::to_owned),
             name,
             wanted,
@@ -120,11 +127,8 @@ pub(super) fn wrong(facts: &Facts, of: impl Fn(&str) -> bool) -> Vec<Wrong> {
 }
 
 /// The commands that correct the settings.
-pub(super) fn set(wrong: &[Wrong]) -> String {
-    let settings: Vec<_> = wrong
-        .iter()
-        .map(|wrong| format!("{}={}", wrong.name, wrong.wanted))
-        .collect();
+pub(super) fn set(wrong: &[WrongSysctl]) -> String {
+    let settings: Vec<_> = wrong.iter().map(WrongSysctl::correction).collect();
     format!(
         "`sysctl -w {}`, or `portolan-agent init` for all of them",
         settings.join(" ")
@@ -146,11 +150,11 @@ pub(super) fn sysctls(facts: &Facts) -> Vec<Finding> {
         return vec![Finding::ok(check, message)];
     }
     // A different limit does not prevent packets from reaching their destination.
-    let limits = |wrong: &Wrong| {
+    let limits = |wrong: &WrongSysctl| {
         wrong.name.starts_with("net.netfilter.") || wrong.name.ends_with("_reserved_ports")
     };
     let (limits, vital): (Vec<_>, Vec<_>) = wrong.into_iter().partition(limits);
-    let message = |wrong: &[Wrong]| some(wrong.iter().map(Wrong::describe));
+    let message = |wrong: &[WrongSysctl]| some(wrong.iter().map(WrongSysctl::describe));
     let fail = (!vital.is_empty()).then(|| Finding::fail(check, message(&vital), set(&vital)));
     let warn = (!limits.is_empty()).then(|| Finding::warn(check, message(&limits), set(&limits)));
     fail.into_iter().chain(warn).collect()

@@ -61,9 +61,10 @@ pub(super) fn leftovers(facts: &Facts) -> Vec<Finding> {
     // Without having read the tables, they cannot be reported as clean.
     match (&facts.tables, &facts.nft_tables) {
         (Err(_), _) => Vec::new(),
-        (Ok(_), Ok(_)) => vec![Finding::ok(check, "no leftovers")],
+        (Ok(_), Ok(_)) => vec![Finding::ok(check, "no leftovers of kube-proxy")],
         (Ok(_), Err(reason)) => {
-            let message = format!("no leftovers in iptables; nftables was not read: {reason}");
+            let message =
+                format!("no leftovers of kube-proxy in iptables; nftables was not read: {reason}");
             vec![Finding::ok(check, message)]
         }
     }
@@ -151,7 +152,7 @@ fn servers(facts: &Facts) -> Option<Finding> {
     let left: Vec<_> = servers.keys().filter(is_left).collect();
     let first = left.first()?;
     let message = format!(
-        "virtual servers in the service ranges are not the agent's, which leaves them alone: {}",
+        "these virtual servers in the service ranges were not made by the agent, and it does not change them: {}",
         some(&left)
     );
     let place = SocketAddr::new(first.address, first.port);

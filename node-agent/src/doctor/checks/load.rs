@@ -23,7 +23,7 @@ pub(super) fn conntrack(facts: &Facts) -> Vec<Finding> {
     let message = format!("{count} of {most} connections are tracked, {share} %");
     let remedy = || {
         format!(
-            "`sysctl -w net.netfilter.nf_conntrack_max={}` now; to keep it, spec.settings.conntrack.min \
+            "`sysctl -w net.netfilter.nf_conntrack_max={}` now; to keep it, set spec.settings.conntrack.min \
              (or maxPerCore) of the ProxyConfig",
             most.saturating_mul(2)
         )
@@ -40,7 +40,7 @@ pub(super) fn conntrack(facts: &Facts) -> Vec<Finding> {
 }
 
 /// The kernel's default number of bits: 4096 buckets.
-const FEW_BITS: u32 = 12;
+const DEFAULT_BITS: u32 = 12;
 
 /// Connection lookups are slow if many connections share a bucket (S-195).
 pub(super) fn connection_table(facts: &Facts) -> Vec<Finding> {
@@ -54,7 +54,7 @@ pub(in crate::doctor) fn of_table(bits: u32) -> Finding {
     let check = Check::ConnectionTable;
     let places = 1u64.checked_shl(bits).unwrap_or(u64::MAX);
     let message = format!("the IPVS connection table has {places} buckets");
-    if bits <= FEW_BITS {
+    if bits <= DEFAULT_BITS {
         let message = message + ", few for a busy node";
         let remedy = "write `options ip_vs conn_tab_bits=18` to a file in /etc/modprobe.d, then restart the node \
                       (if IPVS is built in: ip_vs.conn_tab_bits=18 on the kernel command line)";
@@ -65,7 +65,7 @@ pub(in crate::doctor) fn of_table(bits: u32) -> Finding {
 }
 
 /// Kernel version since which separate threads estimate the rates.
-const OWN_THREAD: (u32, u32) = (6, 2);
+const ESTIMATION_THREADS: (u32, u32) = (6, 2);
 /// Number of virtual and real servers that is a problem for older kernels.
 const MANY_SERVERS: usize = 10_000;
 
@@ -80,18 +80,18 @@ pub(super) fn rate_estimation(facts: &Facts) -> Vec<Finding> {
     let count = servers.len() + real;
     let message =
         format!("Linux {major}.{minor} estimates rates of {count} virtual and real servers");
-    let is_old = (major, minor) < OWN_THREAD && (major, minor) != (0, 0);
+    let is_old = (major, minor) < ESTIMATION_THREADS && (major, minor) != (0, 0);
     vec![match facts.sysctl(RUN_ESTIMATION) {
         Some("0") => Finding::ok(check, "rate estimation is off"),
         _ if !is_old || count < MANY_SERVERS => Finding::ok(check, message),
         Some(_) => {
             let message = message + " in one timer: packets wait for it";
-            let remedy = format!("`sysctl -w {RUN_ESTIMATION}=0`, or Linux 6.2 or newer");
+            let remedy = format!("`sysctl -w {RUN_ESTIMATION}=0`, or use Linux 6.2 or newer");
             Finding::warn(check, message, remedy)
         }
         None => {
             let message = message + " in one timer: packets wait for it";
-            Finding::warn(check, message, "Linux 6.2 or newer on this node")
+            Finding::warn(check, message, "use Linux 6.2 or newer on this node")
         }
     }]
 }

@@ -21,8 +21,8 @@ const CHECKS: [fn(&Facts) -> Vec<Finding>; 22] = [
     network::bridges,
     network::ipv6,
     iptables::variants,
-    iptables::mark,
-    iptables::neighbours,
+    iptables::packet_mark,
+    iptables::nftables,
     kube_proxy::leftovers,
     programmed::device,
     programmed::routes,
@@ -50,8 +50,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
 }
 
 /// The remedy for problems that a running agent repairs.
-const BY_THE_AGENT: &str = "start the agent; if it runs, see its log for the cause \
-                            (spec.settings.drift of the ProxyConfig has to be Repair)";
+const REPAIRED_BY_AGENT: &str = "start the agent; if it is running, its log names the cause (with \
+                                 spec.settings.drift Report of the ProxyConfig it repairs nothing)";
 
 /// Missing privileges are the most likely reason that something cannot be read.
 fn unless_privileged(facts: &Facts, remedy: &str) -> String {
@@ -62,14 +62,14 @@ fn unless_privileged(facts: &Facts, remedy: &str) -> String {
 }
 
 /// Maximum number of items that a message names; the rest are counted.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
-/// Lists the first [`NAMED`] items: `a, b, c, d and 7 more`.
+/// Lists the first [`MAX_NAMED`] items: `a, b, c, d and 7 more`.
 fn some<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
-    match items.get(..NAMED) {
-        Some(named) if items.len() > NAMED => {
-            format!("{} and {} more", named.join(", "), items.len() - NAMED)
+    match items.get(..MAX_NAMED) {
+        Some(named) if items.len() > MAX_NAMED => {
+            format!("{} and {} more", named.join(", "), items.len() - MAX_NAMED)
         }
         _ => items.join(", "),
     }

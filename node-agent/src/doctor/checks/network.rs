@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use portolan_reconcile::{HostAddress, HostInterface, InterfaceKind, Ipv6Off, Network};
 
-use super::kernel::{Wrong, set, wrong};
+use super::kernel::{WrongSysctl, set, wrong};
 use super::some;
 use crate::doctor::facts::{IPV6_FORWARDING, reverse_path as setting};
 use crate::doctor::{Check, Facts, Finding};
@@ -30,10 +30,13 @@ pub(super) fn reverse_path(facts: &Facts) -> Vec<Finding> {
         .filter(is_strict)
         .collect();
     vec![if strict.is_empty() {
-        Finding::ok(check, "no interface drops packets for their return path")
+        Finding::ok(
+            check,
+            "no interface drops packets because of their return path",
+        )
     } else {
         let message = format!(
-            "packets that arrive at {} are dropped if replies would leave by another interface (rp_filter \
+            "packets that arrive on {} are dropped if replies would leave by another interface (rp_filter \
              is 1): clients of node ports on a second network, packets of an overlay",
             some(&strict)
         );
@@ -98,7 +101,7 @@ pub(super) fn bridges(facts: &Facts) -> Vec<Finding> {
     let message = || {
         format!(
             "pods on the same bridge cannot reach each other through a Service: {}",
-            some(wrong.iter().map(Wrong::describe))
+            some(wrong.iter().map(WrongSysctl::describe))
         )
     };
     vec![if wrong.is_empty() {
@@ -143,10 +146,10 @@ pub(super) fn ipv6(facts: &Facts) -> Vec<Finding> {
     }
     vec![match (network.host.machine.ipv6_off, lacks) {
         (None, _) => Finding::ok(check, "this node has IPv6"),
-        (Some(_), None) => Finding::ok(check, "it is off on this node, which serves only IPv4"),
+        (Some(_), None) => Finding::ok(check, "IPv6 is off on this node, which serves only IPv4"),
         (Some(why), Some(_)) => {
             let message = format!(
-                "it is off on this node ({why}), but its Node object has IPv6 addresses or pod ranges: \
+                "IPv6 is off on this node ({why}), but its Node object has IPv6 addresses or pod ranges: \
                  Services are not served at IPv6 addresses"
             );
             let remedy = match why {

@@ -7,7 +7,7 @@ use portolan_plan::Family;
 use portolan_reconcile::rules::{ObservedRules, Rules};
 use portolan_reconcile::{Desired, Network, SetRole, VirtualServerKey};
 
-use super::{BY_THE_AGENT, some, unless_privileged};
+use super::{REPAIRED_BY_AGENT, some, unless_privileged};
 use crate::doctor::{Check, Facts, Finding};
 
 /// The dummy device that the routes to service ranges use.
@@ -32,7 +32,7 @@ pub(super) fn device(facts: &Facts) -> Vec<Finding> {
     } else {
         let message =
             format!("{device} is missing or down, so there are no routes to service ranges");
-        let remedy = format!("`ip link set {device} up` if it exists; else {BY_THE_AGENT}");
+        let remedy = format!("`ip link set {device} up` if it exists; else {REPAIRED_BY_AGENT}");
         Finding::fail(check, message, remedy)
     }]
 }
@@ -67,7 +67,7 @@ fn missing_routes(facts: &Facts, desired: &Desired, network: &Network) -> Vec<Fi
     if let Some(first) = missing.first() {
         let message = format!("routes are missing: {}", some(&missing));
         let (family, first) = (option(first.family()), first.text(&facts.device));
-        let remedy = format!("`ip{family} route add {first}` and so on, or {BY_THE_AGENT}");
+        let remedy = format!("`ip{family} route add {first}` and so on, or {REPAIRED_BY_AGENT}");
         findings.push(Finding::fail(Check::Routes, message, remedy));
     }
     let missing: Vec<_> = desired.policy.difference(&network.policy).collect();
@@ -77,7 +77,7 @@ fn missing_routes(facts: &Facts, desired: &Desired, network: &Network) -> Vec<Fi
             some(&missing)
         );
         let family = option(first.family);
-        let remedy = format!("`ip{family} rule add {first}` and so on, or {BY_THE_AGENT}");
+        let remedy = format!("`ip{family} rule add {first}` and so on, or {REPAIRED_BY_AGENT}");
         findings.push(Finding::fail(Check::Routes, message, remedy));
     }
     findings
@@ -171,11 +171,11 @@ pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
     let missing: Vec<_> = desired
         .sets
         .keys()
-        .filter(|id| !sets.ours.contains_key(id))
+        .filter(|id| !sets.own.contains_key(id))
         .collect();
     if !missing.is_empty() {
         let message = format!("sets are missing: {}", some(missing));
-        return vec![Finding::fail(check, message, BY_THE_AGENT)];
+        return vec![Finding::fail(check, message, REPAIRED_BY_AGENT)];
     }
     // Entries of the hold set are temporary and not part of a plan.
     let planned = desired
@@ -183,13 +183,14 @@ pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
         .iter()
         .filter(|(id, _)| id.role != SetRole::Hold);
     let different = planned.filter_map(|(id, wanted)| {
-        let held = &sets.ours.get(id)?.entries;
+        let held = &sets.own.get(id)?.entries;
         let count = held.symmetric_difference(&wanted.entries).count();
         (count > 0).then(|| format!("{id} in {count}"))
     });
     let different: Vec<_> = different.collect();
     vec![if different.is_empty() {
-        Finding::ok(check, format!("all {} are present", desired.sets.len()))
+        let message = format!("all {} sets of the plan are present", desired.sets.len());
+        Finding::ok(check, message)
     } else {
         let message = format!("set entries differ from the plan: {}", some(different));
         Finding::warn(check, message, behind())
@@ -199,7 +200,7 @@ pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
 /// The saved plan may be a few seconds older than the current one.
 fn behind() -> String {
     format!(
-        "run this again in 15 s, since the saved plan may be outdated; if it persists, {BY_THE_AGENT}"
+        "run this again in 15 s, since the saved plan may be outdated; if it persists, {REPAIRED_BY_AGENT}"
     )
 }
 
@@ -230,9 +231,9 @@ pub(super) fn rules(facts: &Facts) -> Vec<Finding> {
     };
     let wrong: Vec<_> = desired.rules.iter().filter_map(wrong).collect();
     vec![if wrong.is_empty() {
-        Finding::ok(check, "they match the plan")
+        Finding::ok(check, "the iptables rules match the plan")
     } else {
-        Finding::fail(check, wrong.join("; "), BY_THE_AGENT)
+        Finding::fail(check, wrong.join("; "), REPAIRED_BY_AGENT)
     }]
 }
 
@@ -256,11 +257,12 @@ pub(super) fn virtual_servers(facts: &Facts) -> Vec<Finding> {
         .map(|(server, _)| server)
         .collect();
     vec![if !missing.is_empty() && missing.len() == wanted.len() {
-        let message = format!("none of the {} in the plan is present", wanted.len());
-        Finding::fail(check, message, BY_THE_AGENT)
+        let count = wanted.len();
+        let message = format!("none of the {count} virtual servers in the plan is present");
+        Finding::fail(check, message, REPAIRED_BY_AGENT)
     } else if !missing.is_empty() {
         let message = format!(
-            "{} of {} in the plan are missing: {}",
+            "{} of {} virtual servers in the plan are missing: {}",
             missing.len(),
             wanted.len(),
             some(missing)
@@ -268,14 +270,13 @@ pub(super) fn virtual_servers(facts: &Facts) -> Vec<Finding> {
         Finding::warn(check, message, behind())
     } else if !empty.is_empty() {
         let message = format!(
-            "these have backends in the plan, but none in the kernel: {}",
+            "virtual servers have endpoints in the plan, but no real server in the kernel: {}",
             some(empty)
         );
         Finding::warn(check, message, behind())
     } else {
-        Finding::ok(
-            check,
-            format!("all {} in the plan are present", wanted.len()),
-        )
+        let count = wanted.len();
+        let message = format!("all {count} virtual servers in the plan are present");
+        Finding::ok(check, message)
     }]
 }

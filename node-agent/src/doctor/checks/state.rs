@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use portolan_plan::{NodeEntry, NodePlan, Period};
 
 use super::unless_privileged;
-use crate::doctor::facts::Unreached;
+use crate::doctor::facts::ConnectError;
 use crate::doctor::{Check, Facts, Finding};
 use crate::saved::Origin;
 use crate::show::ago;
 
 /// The beginning of 2024, in seconds since 1970: before the release of this program.
-const YOUNGEST: Duration = Duration::from_secs(1_704_067_200);
+const EARLIEST_TIME: Duration = Duration::from_secs(1_704_067_200);
 /// How far a clock may have been ahead before it was corrected.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
@@ -19,10 +19,10 @@ const TOLERANCE: Duration = Duration::from_secs(60);
 pub(super) fn clock(facts: &Facts) -> Vec<Finding> {
     let check = Check::Clock;
     let remedy = "`chronyc makestep`, or `timedatectl set-ntp true`; `timedatectl` shows whether it is right";
-    if facts.now < UNIX_EPOCH + YOUNGEST {
+    if facts.now < UNIX_EPOCH + EARLIEST_TIME {
         return vec![Finding::fail(
             check,
-            "it is set to a time before 2024",
+            "the system time is before 2024",
             remedy,
         )];
     }
@@ -36,15 +36,18 @@ pub(super) fn clock(facts: &Facts) -> Vec<Finding> {
             );
             Finding::warn(check, message, remedy)
         }
-        _ => Finding::ok(check, "neither before 2024 nor before the saved plan"),
+        _ => Finding::ok(
+            check,
+            "the system time is neither before 2024 nor before the saved plan",
+        ),
     }]
 }
 
 const MEGABYTE: u64 = 1_000_000;
 /// Minimum of free space in bytes.
-const LITTLE: u64 = 50 * MEGABYTE;
+const MIN_FREE_BYTES: u64 = 50 * MEGABYTE;
 /// Minimum of free space in percent of the disk.
-const LITTLE_SHARE: u64 = 5;
+const MIN_FREE_PERCENT: u64 = 5;
 
 /// The directory that holds the plan and the record.
 pub(super) fn directory(facts: &Facts) -> Vec<Finding> {
@@ -77,8 +80,8 @@ pub(super) fn directory(facts: &Facts) -> Vec<Finding> {
                 disk.free / MEGABYTE,
                 disk.size / MEGABYTE
             );
-            let share = disk.free.saturating_mul(100) < disk.size.saturating_mul(LITTLE_SHARE);
-            if disk.free < LITTLE || share {
+            let share = disk.free.saturating_mul(100) < disk.size.saturating_mul(MIN_FREE_PERCENT);
+            if disk.free < MIN_FREE_BYTES || share {
                 let remedy = format!(
                     "free some space: `df -h {path}`, `journalctl --vacuum-size=200M`, `crictl rmi --prune`"
                 );
@@ -90,25 +93,32 @@ pub(super) fn directory(facts: &Facts) -> Vec<Finding> {
     }]
 }
 
+/// What an agent does without a record (S-109).
+const ADOPTS: &str = "it then owns the virtual servers that its sets admit, and those at addresses that only \
+                      Services use";
+
 /// The files in the state directory.
 pub(super) fn plan_and_record(facts: &Facts) -> Vec<Finding> {
     let mut findings = plan(facts);
-    let check = Check::Record;
+    let check = Check::OwnershipRecord;
     findings.push(match &facts.record {
-        Err(reason) => Finding::fail(
-            check,
-            reason,
-            "remove the file and restart the agent: it then takes ownership according to its sets and the \
-             service ranges",
-        ),
+        Err(reason) => {
+            let directory = facts.state.0.display();
+            let remedy =
+                format!("`rm {directory}/virtual-servers`, and restart the agent: {ADOPTS}");
+            Finding::fail(check, reason, remedy)
+        }
         Ok(None) if facts.node_entry().is_some() => Finding::warn(
             check,
             "there is a plan, but no record of owned virtual servers",
-            "restart the agent: it takes ownership according to its sets and the service ranges",
+            format!("restart the agent: {ADOPTS}"),
         ),
         Ok(record) => {
             let count = record.as_ref().map_or(0, |recorded| recorded.len());
-            Finding::ok(check, format!("{count} virtual servers are recorded as owned"))
+            Finding::ok(
+                check,
+                format!("{count} virtual servers are recorded as owned"),
+            )
         }
     });
     findings
@@ -137,18 +147,22 @@ fn plan(facts: &Facts) -> Vec<Finding> {
 fn of_node(facts: &Facts, plan: &NodePlan, origin: &Origin) -> Finding {
     let (check, found) = (Check::Plan, &origin.node);
     if let Some(node) = facts.node.as_ref().filter(|node| *node != found) {
-        let message = format!("it is for node {found}, but this is {node}: the agent ignores it");
+        let message =
+            format!("the saved plan is for node {found}, but this is {node}: the agent ignores it");
         let remedy = "if the disk was copied, empty the state directory; else correct --node";
         return Finding::fail(check, message, remedy);
     }
     if plan.node().is_some_and(|node| is_elsewhere(facts, node)) {
-        let message = format!("this machine has none of the addresses of node {found} in it");
+        let message = format!(
+            "the saved plan is for node {found}, but this machine has none of its addresses"
+        );
         let remedy = "if the disk was copied, empty the state directory; if the node got new addresses, \
                       compare `kubectl get node -o wide` with `ip address`";
         return Finding::warn(check, message, remedy);
     }
     let written = ago(origin.written, facts.now);
-    let mut message = format!("of {} Services, written {written}", plan.heads().count());
+    let services = plan.heads().count();
+    let mut message = format!("the saved plan of {services} Services was written {written}");
     if origin.confirmed != origin.written {
         message += ", confirmed ";
         message += &ago(origin.confirmed, facts.now);
@@ -159,7 +173,7 @@ fn of_node(facts: &Facts, plan: &NodePlan, origin: &Origin) -> Finding {
             ": no controller confirmed it within {max_age} (disk.maxAge), so after a reboot the agent would \
              at first serve only boot-critical Services"
         );
-        let remedy = "`kubectl get proxyplans` shows whether a controller has contact to this node; \
+        let remedy = "`kubectl get proxyplans` shows whether this node's agent is connected to a controller; \
                       `portolan-agent doctor --controller ADDRESS` checks the connection";
         return Finding::warn(check, message, remedy);
     }
@@ -186,13 +200,13 @@ pub(super) fn controller(facts: &Facts) -> Vec<Finding> {
     };
     vec![match reached {
         Ok(()) => Finding::ok(check, format!("{address} is reachable")),
-        Err(Unreached::Distrusted(reason)) => {
+        Err(ConnectError::Distrusted(reason)) => {
             let message = format!("{address} cannot be authenticated: {reason}");
             let remedy = "compare `date -u` here and on the controller's node to find which clock is wrong; else \
                           correct the certificate, --controller-ca or --controller-name; the programmed state stays";
             Finding::fail(check, message, remedy)
         }
-        Err(Unreached::NoWay(reason)) => {
+        Err(ConnectError::NoWay(reason)) => {
             let message = format!("{address} is not reachable: {reason}");
             let remedy = "check that a controller runs (`kubectl get pods -A -o wide | grep portolan`) and that no \
                           firewall or route blocks its address; the programmed state stays";

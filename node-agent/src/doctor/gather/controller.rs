@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::doctor::facts::Unreached;
+use crate::doctor::facts::ConnectError;
 use crate::receive::{Access, AccessError};
 
 /// Timeout of the test; a slower controller is of no use.
-const LIMIT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connects, authenticates the controller, and closes the connection without sending a request.
-pub(super) fn reach(access: &Access) -> (String, Result<(), Unreached>) {
+pub(super) fn reach(access: &Access) -> (String, Result<(), ConnectError>) {
     let why = |error: AccessError| match error {
-        AccessError::Tls(error) => Unreached::Distrusted(error.to_string()),
-        other => Unreached::NoWay(other.to_string()),
+        AccessError::Tls(error) => ConnectError::Distrusted(error.to_string()),
+        other => ConnectError::NoWay(other.to_string()),
     };
     (access.to_string(), connect(access).map_err(why))
 }
@@ -23,8 +23,8 @@ fn connect(access: &Access) -> Result<(), AccessError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let seen = runtime.block_on(async { timeout(LIMIT, access.see()).await });
-    seen.unwrap_or(Err(AccessError::Silent(LIMIT)))
+    let seen = runtime.block_on(async { timeout(TIMEOUT, access.see()).await });
+    seen.unwrap_or(Err(AccessError::Silent(TIMEOUT)))
 }
 
 #[cfg(test)]

@@ -6,22 +6,22 @@ use std::str::FromStr;
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::io::Errno;
 
-use crate::doctor::facts::{Disk, Looked, Tracked};
+use crate::doctor::facts::{Disk, Fact, Tracked};
 
 const STATUS: &str = "/proc/self/status";
-const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
-const MOST: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+const CONNTRACK_COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+const CONNTRACK_MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 const TABLE_BITS: &str = "/sys/module/ip_vs/parameters/conn_tab_bits";
 
 /// The bit number of `CAP_NET_ADMIN`.
 const NET_ADMIN: u32 = 12;
 
-pub(super) fn text(path: impl AsRef<Path>) -> Looked<String> {
+pub(super) fn text(path: impl AsRef<Path>) -> Fact<String> {
     let path = path.as_ref();
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-pub(super) fn may_administer_network() -> Looked<bool> {
+pub(super) fn may_administer_network() -> Fact<bool> {
     let status = text(STATUS)?;
     let held = capabilities(&status).ok_or_else(|| format!("{STATUS} has no line CapEff"))?;
     Ok(held >> NET_ADMIN & 1 == 1)
@@ -33,18 +33,18 @@ fn capabilities(status: &str) -> Option<u64> {
     u64::from_str_radix(line?.trim(), 16).ok()
 }
 
-pub(super) fn tracked() -> Looked<Tracked> {
+pub(super) fn tracked() -> Fact<Tracked> {
     Ok(Tracked {
-        count: number(COUNT)?,
-        most: number(MOST)?,
+        count: number(CONNTRACK_COUNT)?,
+        most: number(CONNTRACK_MAX)?,
     })
 }
 
-pub(in crate::doctor) fn connection_table_bits() -> Looked<u32> {
+pub(in crate::doctor) fn connection_table_bits() -> Fact<u32> {
     number(TABLE_BITS)
 }
 
-fn number<T: FromStr>(path: &str) -> Looked<T> {
+fn number<T: FromStr>(path: &str) -> Fact<T> {
     let text = text(path)?;
     let text = text.trim();
     text.parse()
@@ -52,7 +52,7 @@ fn number<T: FromStr>(path: &str) -> Looked<T> {
 }
 
 /// The disk of a directory; `None` if the directory does not exist.
-pub(super) fn disk(directory: &Path) -> Looked<Option<Disk>> {
+pub(super) fn disk(directory: &Path) -> Fact<Option<Disk>> {
     let held = match statvfs(directory) {
         Ok(held) => held,
         Err(Errno::NOENT) => return Ok(None),

@@ -16,7 +16,7 @@ use std::time::SystemTime;
 
 use portolan_reconcile::{Network, VirtualServer, VirtualServerKey};
 
-use super::facts::{Facts, IPV6_FORWARDING, Looked, RUN_ESTIMATION, Sets, reverse_path};
+use super::facts::{Fact, Facts, IPV6_FORWARDING, RUN_ESTIMATION, Sets, reverse_path};
 use crate::kernel::IptablesChoice;
 use crate::kernel::linux::{
     self, Links, MODULES, Servers, Tables, is_module_loaded, machine, nft_tables, read_sysctl,
@@ -28,7 +28,7 @@ pub(super) use files::connection_table_bits;
 
 /// What to diagnose.
 #[derive(Debug, Clone)]
-pub struct Where {
+pub struct GatherOptions {
     /// The state directory.
     pub state_dir: PathBuf,
     /// The node's name.
@@ -40,23 +40,23 @@ pub struct Where {
 }
 
 /// Gathers all facts about this node.
-pub fn gather(place: &Where) -> Facts {
+pub fn gather(place: &GatherOptions) -> Facts {
     let directory = &place.state_dir;
     let mut facts = Facts {
         now: SystemTime::now(),
         node: place.node.clone(),
         privileged: files::may_administer_network(),
         state: (directory.clone(), files::disk(directory)),
-        plan: looked(SavedPlan::new(directory, "").read_of_any_node()),
-        record: looked(Record::existing(directory).read()),
+        plan: fact(SavedPlan::new(directory, "").read_of_any_node()),
+        record: fact(Record::existing(directory).read()),
         modules: BTreeMap::new(),
         servers: servers(),
         sets: sets(),
         network: Err("not read yet".into()),
         device: String::new(),
         sysctls: BTreeMap::new(),
-        tables: looked(Tables::read(IptablesChoice::Auto)),
-        nft_tables: looked(nft_tables()),
+        tables: fact(Tables::read(IptablesChoice::Auto)),
+        nft_tables: fact(nft_tables()),
         tracked: files::tracked(),
         connection_table_bits: connection_table_bits(),
         controller: place.controller.as_ref().map(controller::reach),
@@ -70,36 +70,36 @@ pub fn gather(place: &Where) -> Facts {
     facts
 }
 
-fn looked<T, E: Display>(result: Result<T, E>) -> Looked<T> {
+fn fact<T, E: Display>(result: Result<T, E>) -> Fact<T> {
     result.map_err(|error| error.to_string())
 }
 
-fn network(device: &str) -> Looked<Network> {
-    let mut network = looked(Links::open().and_then(|mut links| links.observe(device)))?;
+fn network(device: &str) -> Fact<Network> {
+    let mut network = fact(Links::open().and_then(|mut links| links.observe(device)))?;
     network.host.machine = machine::read();
     Ok(network)
 }
 
 /// A request to IPVS would make the kernel load the module, so this first checks that it is loaded.
-fn servers() -> Looked<BTreeMap<VirtualServerKey, VirtualServer>> {
+fn servers() -> Fact<BTreeMap<VirtualServerKey, VirtualServer>> {
     if !Path::new("/proc/net/ip_vs").exists() {
         return Err("IPVS is not loaded".into());
     }
-    looked(Servers::open().and_then(|mut servers| servers.observe(None)))
+    fact(Servers::open().and_then(|mut servers| servers.observe(None)))
 }
 
 /// As for IPVS, a request would load the module.
-fn sets() -> Looked<Sets> {
+fn sets() -> Fact<Sets> {
     if !is_module_loaded("ip_set") {
         return Err("address sets (ip_set) are not loaded".into());
     }
     let read = linux::Sets::open().and_then(|mut sets| {
         Ok(Sets {
             names: sets.names()?,
-            ours: sets.observe()?,
+            own: sets.observe()?,
         })
     });
-    looked(read)
+    fact(read)
 }
 
 fn sysctls(facts: &Facts) -> BTreeMap<Arc<str>, Arc<str>> {

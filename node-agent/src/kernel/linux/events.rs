@@ -61,14 +61,14 @@ impl Subject {
 }
 
 /// Time from the first event to the notification: one change is usually followed by more.
-const GATHER: Duration = Duration::from_millis(50);
+const DEBOUNCE_TIME: Duration = Duration::from_millis(50);
 /// Minimum time between two notifications.
-const REST: Duration = Duration::from_millis(250);
+const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Initial delay before a failed socket is opened again. It doubles up to [`LONGEST_WAIT`], and is reset after a
+/// Initial delay before a failed socket is opened again. It doubles up to [`MAX_BACKOFF`], and is reset after a
 /// socket has worked for that long.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// A subscription with a thread of its own, until it is dropped.
 #[derive(Debug)]
@@ -79,30 +79,30 @@ pub struct Events {
 }
 
 impl Events {
-    /// Calls `ring` after changes of the network in the network namespace of the calling thread, except changes by
+    /// Calls `notify` after changes of the network in the network namespace of the calling thread, except changes by
     /// the socket with this port (the agent's own).
     ///
     /// # Errors
     /// If the socket or the thread cannot be created.
     pub fn of_network(
         own_port: u32,
-        ring: impl Fn() + Send + 'static,
+        notify: impl Fn() + Send + 'static,
     ) -> Result<Self, KernelError> {
-        Self::listen(Subject::Network(own_port), "network events", ring)
+        Self::listen(Subject::Network(own_port), "network events", notify)
     }
 
-    /// Calls `ring` after changes of nf_tables rules in the network namespace of the calling thread.
+    /// Calls `notify` after changes of nf_tables rules in the network namespace of the calling thread.
     ///
     /// # Errors
     /// If the socket or the thread cannot be created.
-    pub fn of_rules(ring: impl Fn() + Send + 'static) -> Result<Self, KernelError> {
-        Self::listen(Subject::Rules, "rule events", ring)
+    pub fn of_rules(notify: impl Fn() + Send + 'static) -> Result<Self, KernelError> {
+        Self::listen(Subject::Rules, "rule events", notify)
     }
 
     fn listen(
         subject: Subject,
         thread: &str,
-        ring: impl Fn() + Send + 'static,
+        notify: impl Fn() + Send + 'static,
     ) -> Result<Self, KernelError> {
         let action = format!("subscribe to changes of {}", subject.name());
         let failed = |error: &dyn std::error::Error| KernelError::new(&action, &error.to_string());
@@ -111,7 +111,7 @@ impl Events {
         let listener = Listener {
             subject,
             end,
-            ring: Box::new(ring),
+            notify: Box::new(notify),
         };
         let thread = std::thread::Builder::new()
             .name(thread.into())
@@ -146,11 +146,11 @@ fn open(subject: Subject) -> io::Result<Socket> {
 struct Listener {
     subject: Subject,
     end: UnixStream,
-    ring: Box<dyn Fn() + Send>,
+    notify: Box<dyn Fn() + Send>,
 }
 
 /// Why reading from a socket ended.
-enum Left {
+enum FollowEnd {
     /// The subscription was dropped.
     Ended,
     /// The socket failed.
@@ -159,17 +159,19 @@ enum Left {
 
 impl Listener {
     fn run(&self, socket: Socket) {
-        let (mut opened, mut gathering) = (Ok(socket), Gathering::default());
-        let mut wait = FIRST_WAIT;
+        let (mut opened, mut debounce) = (Ok(socket), Debounce::default());
+        let mut wait = INITIAL_BACKOFF;
         loop {
             let began = Instant::now();
             let left = match opened {
-                Ok(socket) => self.follow(&socket, gathering),
-                Err(error) => Left::Broken(error),
+                Ok(socket) => self.follow(&socket, debounce),
+                Err(error) => FollowEnd::Broken(error),
             };
-            let Left::Broken(error) = left else { return };
-            if began.elapsed() > LONGEST_WAIT {
-                wait = FIRST_WAIT;
+            let FollowEnd::Broken(error) = left else {
+                return;
+            };
+            if began.elapsed() > MAX_BACKOFF {
+                wait = INITIAL_BACKOFF;
             }
             let subject = self.subject.name();
             warn!(
@@ -180,29 +182,29 @@ impl Listener {
             if self.ends_within(wait) {
                 return;
             }
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_BACKOFF);
             opened = open(self.subject);
             // Events in between were lost.
-            gathering = Gathering::default();
-            gathering.note(Instant::now());
+            debounce = Debounce::default();
+            debounce.note(Instant::now());
         }
     }
 
-    /// Calls `ring` for the events of a socket until it fails.
-    fn follow(&self, socket: &Socket, mut gathering: Gathering) -> Left {
+    /// Calls `notify` for the events of a socket until it fails.
+    fn follow(&self, socket: &Socket, mut debounce: Debounce) -> FollowEnd {
         loop {
-            match self.wait(socket, gathering.due()) {
-                Ok(Ready { ended: true, .. }) => return Left::Ended,
+            match self.wait(socket, debounce.due()) {
+                Ok(Ready { ended: true, .. }) => return FollowEnd::Ended,
                 Ok(Ready { events: true, .. }) => match self.drain(socket) {
-                    Ok(true) => gathering.note(Instant::now()),
+                    Ok(true) => debounce.note(Instant::now()),
                     Ok(false) => {}
-                    Err(error) => return Left::Broken(error),
+                    Err(error) => return FollowEnd::Broken(error),
                 },
                 Ok(_) => {}
-                Err(error) => return Left::Broken(error),
+                Err(error) => return FollowEnd::Broken(error),
             }
-            if gathering.take(Instant::now()) {
-                (self.ring)();
+            if debounce.take(Instant::now()) {
+                (self.notify)();
             }
         }
     }
@@ -270,30 +272,30 @@ fn sender(message: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*port))
 }
 
-/// Debouncing: notifies [`GATHER`] after the first event, but not before [`REST`] after the previous notification.
+/// Notifies [`DEBOUNCE_TIME`] after the first event, but not before [`MIN_INTERVAL`] after the previous notification.
 #[derive(Debug, Default)]
-struct Gathering {
+struct Debounce {
     first: Option<Instant>,
-    rung: Option<Instant>,
+    notified: Option<Instant>,
 }
 
-impl Gathering {
+impl Debounce {
     fn note(&mut self, now: Instant) {
         self.first.get_or_insert(now);
     }
 
     fn due(&self) -> Option<Instant> {
-        let gathered = self.first? + GATHER;
-        let rested = self.rung.map(|rung| rung + REST);
+        let gathered = self.first? + DEBOUNCE_TIME;
+        let rested = self.notified.map(|notified| notified + MIN_INTERVAL);
         Some(rested.map_or(gathered, |rested| rested.max(gathered)))
     }
 
-    /// Whether to notify now, which resets the gathering.
+    /// Whether to notify now, which resets it.
     fn take(&mut self, now: Instant) -> bool {
         let due = self.due().is_some_and(|due| due <= now);
         if due {
             self.first = None;
-            self.rung = Some(now);
+            self.notified = Some(now);
         }
         due
     }
@@ -310,42 +312,42 @@ mod tests {
     #[test]
     fn events_in_a_short_time_cause_one_notification() {
         let start = Instant::now();
-        let mut gathering = Gathering::default();
-        assert_eq!(gathering.due(), None);
+        let mut debounce = Debounce::default();
+        assert_eq!(debounce.due(), None);
         for time in [0, 10, 20, 49] {
-            gathering.note(after(start, time));
-            assert!(!gathering.take(after(start, time)));
+            debounce.note(after(start, time));
+            assert!(!debounce.take(after(start, time)));
         }
-        assert!(gathering.take(after(start, 50)), "S-37: no later than this");
-        assert!(!gathering.take(after(start, 10_000)));
-        assert_eq!(gathering.due(), None, "no further notification");
+        assert!(debounce.take(after(start, 50)), "S-37: no later than this");
+        assert!(!debounce.take(after(start, 10_000)));
+        assert_eq!(debounce.due(), None, "no further notification");
     }
 
     #[test]
     fn a_flood_neither_postpones_the_notification_nor_causes_one_per_event() {
         let start = Instant::now();
-        let mut gathering = Gathering::default();
-        let rings = (0..10_000)
+        let mut debounce = Debounce::default();
+        let notifications = (0..10_000)
             .map(|time| after(start, time))
             .filter(|now| {
-                gathering.note(*now);
-                gathering.take(*now)
+                debounce.note(*now);
+                debounce.take(*now)
             })
             .count();
-        assert_eq!(rings, 40, "four a second");
+        assert_eq!(notifications, 40, "four a second");
     }
 
     #[test]
     fn an_event_after_a_quiet_time_does_not_wait_for_the_rest() {
         let start = Instant::now();
-        let mut gathering = Gathering::default();
-        gathering.note(start);
-        assert!(gathering.take(after(start, 50)));
-        gathering.note(after(start, 60));
-        assert_eq!(gathering.due(), Some(after(start, 300)));
-        assert!(gathering.take(after(start, 300)));
-        gathering.note(after(start, 5_000));
-        assert_eq!(gathering.due(), Some(after(start, 5_050)));
+        let mut debounce = Debounce::default();
+        debounce.note(start);
+        assert!(debounce.take(after(start, 50)));
+        debounce.note(after(start, 60));
+        assert_eq!(debounce.due(), Some(after(start, 300)));
+        assert!(debounce.take(after(start, 300)));
+        debounce.note(after(start, 5_000));
+        assert_eq!(debounce.due(), Some(after(start, 5_050)));
     }
 
     #[test]

@@ -115,15 +115,20 @@ pub(super) fn find(choice: IptablesChoice) -> Result<Found, KernelError> {
         IptablesChoice::Nft => (Variant::Nft, "it is configured"),
         IptablesChoice::Legacy => (Variant::Legacy, "it is configured"),
         IptablesChoice::Auto => match (there(Variant::Nft), there(Variant::Legacy)) {
-            (true, true) => choose(Seen::of(Variant::Nft), Seen::of(Variant::Legacy), default())?,
+            (true, true) => choose(
+                VariantSummary::of(Variant::Nft),
+                VariantSummary::of(Variant::Legacy),
+                default(),
+            )?,
             (true, false) => (Variant::Nft, "the other one is not installed"),
             (false, true) => (Variant::Legacy, "the other one is not installed"),
             (false, false) => (Variant::Plain, "no variant has tools with its name"),
         },
     };
     variant.is_there()?;
-    let holds_ours =
-        |other: &Variant| there(*other) && Seen::of(*other).is_ok_and(|seen| seen.ours > 0);
+    let holds_ours = |other: &Variant| {
+        there(*other) && VariantSummary::of(*other).is_ok_and(|seen| seen.own > 0)
+    };
     let left = variant.other().filter(holds_ours);
     Ok(Found {
         variant,
@@ -134,9 +139,9 @@ pub(super) fn find(choice: IptablesChoice) -> Result<Found, KernelError> {
 
 /// Summary of the rules in a variant, for both families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Seen {
+struct VariantSummary {
     /// Number of the agent's chains.
-    ours: usize,
+    own: usize,
     /// Number of the kubelet's hint chains.
     hints: usize,
     /// Number of all rules.
@@ -145,7 +150,7 @@ struct Seen {
     unread: usize,
 }
 
-impl Seen {
+impl VariantSummary {
     /// # Errors
     /// That of the tool, if no family can be read.
     fn of(variant: Variant) -> Result<Self, KernelError> {
@@ -183,7 +188,7 @@ impl Seen {
                 table = name;
             } else if let Some(chain) = line.strip_prefix(':') {
                 let name = chain.split_whitespace().next().unwrap_or_default();
-                self.ours += usize::from(name.starts_with(CHAIN_PREFIX));
+                self.own += usize::from(name.starts_with(CHAIN_PREFIX));
                 self.hints += usize::from(table == "mangle" && HINTS.contains(&name));
             } else if line.starts_with('-') {
                 self.rules += 1;
@@ -206,8 +211,8 @@ fn patiently<T>(mut read: impl FnMut() -> Result<T, KernelError>) -> Result<T, K
 /// Selects a variant. One that cannot be read at all is never selected, and the default is not used if more of the
 /// other variant can be read: its rules may be the ones in use.
 fn choose(
-    nft: Result<Seen, KernelError>,
-    legacy: Result<Seen, KernelError>,
+    nft: Result<VariantSummary, KernelError>,
+    legacy: Result<VariantSummary, KernelError>,
     default: Variant,
 ) -> Result<(Variant, &'static str), KernelError> {
     let (nft, legacy) = match (nft, legacy) {
@@ -217,7 +222,7 @@ fn choose(
         (Err(error), Err(_)) => return Err(error),
     };
     let answers = [
-        (nft.ours.cmp(&legacy.ours), "it has the agent's chains"),
+        (nft.own.cmp(&legacy.own), "it has the agent's chains"),
         (nft.hints.cmp(&legacy.hints), "the kubelet uses it"),
         (
             nft.rules.cmp(&legacy.rules),
@@ -255,13 +260,17 @@ fn default() -> Variant {
 mod tests {
     use super::*;
 
-    fn seen(saved: &str) -> Seen {
-        let mut seen = Seen::default();
+    fn seen(saved: &str) -> VariantSummary {
+        let mut seen = VariantSummary::default();
         seen.add(saved);
         seen
     }
 
-    fn of_two(nft: Seen, legacy: Seen, default: Variant) -> (Variant, &'static str) {
+    fn of_two(
+        nft: VariantSummary,
+        legacy: VariantSummary,
+        default: Variant,
+    ) -> (Variant, &'static str) {
         choose(Ok(nft), Ok(legacy), default).unwrap()
     }
 
@@ -289,7 +298,7 @@ mod tests {
     fn an_unreadable_variant_is_not_empty() {
         let rule = "*filter\n-A INPUT -j ACCEPT\nCOMMIT\n";
         let only = |readable: &[Family]| {
-            Seen::read(|family| {
+            VariantSummary::read(|family| {
                 let found = readable.contains(&family);
                 found.then(|| rule.to_owned()).ok_or_else(refused)
             })
@@ -304,8 +313,8 @@ mod tests {
     /// S-170.
     #[test]
     fn a_variant_that_cannot_be_read_is_not_chosen() {
-        let empty = Seen::default();
-        let half = Seen { unread: 1, ..empty };
+        let empty = VariantSummary::default();
+        let half = VariantSummary { unread: 1, ..empty };
         for default in [Variant::Nft, Variant::Legacy] {
             let chosen = choose(Err(refused()), Ok(empty), default).unwrap();
             assert_eq!(
@@ -327,14 +336,14 @@ mod tests {
     /// S-170.
     #[test]
     fn own_chains_count_before_hints_and_hints_before_rules() {
-        let ours = seen("*nat\n:PORTOLAN-OUTPUT - [0:0]\n-A PORTOLAN-OUTPUT -j ACCEPT\nCOMMIT\n");
+        let own = seen("*nat\n:PORTOLAN-OUTPUT - [0:0]\n-A PORTOLAN-OUTPUT -j ACCEPT\nCOMMIT\n");
         let hint = seen("*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n");
         let canary = seen("*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n");
         let rules = seen("*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\n-A INPUT -j DROP\n");
         let nothing = seen("# nothing\n*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n");
-        assert_eq!(nothing, Seen::default());
+        assert_eq!(nothing, VariantSummary::default());
         for (better, worse) in [
-            (ours, hint),
+            (own, hint),
             (hint, rules),
             (canary, rules),
             (rules, nothing),

@@ -39,7 +39,9 @@ pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
 pub use servers::Servers;
 pub use sets::Sets;
-pub use sysctl::{apply as write_sysctl, read as read_sysctl, restore as restore_sysctl};
+pub use sysctl::{
+    apply as write_sysctl, printed_value, read as read_sysctl, restore as restore_sysctl,
+};
 
 /// The kernel, in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -153,7 +155,7 @@ impl Kernel for LinuxKernel {
         names.iter().filter_map(sysctl::read).collect()
     }
 
-    fn foresee_observing(&mut self) {
+    fn prepare_observe(&mut self) {
         // An earlier read that was not used is outdated.
         self.reading.take().into_iter().for_each(Reading::end);
         self.reading = Some(self.rules.begin_reading());
@@ -209,8 +211,8 @@ impl Kernel for LinuxKernel {
         self.servers.connections(servers)
     }
 
-    fn foresee(&mut self, ops: &[Op]) {
-        self.rules.foresee(&only(ops, Op::rules));
+    fn prepare(&mut self, ops: &[Op]) {
+        self.rules.prepare(&only(ops, Op::rules));
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

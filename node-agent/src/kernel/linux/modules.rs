@@ -27,8 +27,10 @@ pub const MODULES: [&str; 12] = [
 pub enum Loaded {
     /// It was already loaded.
     Before,
-    /// It was loaded now, or is built in.
+    /// It was loaded now.
     Now,
+    /// The kernel contains it.
+    BuiltIn,
 }
 
 /// Loads a module.
@@ -46,11 +48,16 @@ pub fn load(name: &str) -> Result<Loaded, KernelError> {
         _ => &[],
     };
     let words = [&["--", name], parameters].concat();
-    let load = tool::run("modprobe", &words, None);
-    load.map(|_| Loaded::Now).map_err(|error| {
+    tool::run("modprobe", &words, None).map_err(|error| {
         let hint = "is the package with this kernel's modules installed, and may this process load them \
                     (CAP_SYS_MODULE)?";
         KernelError::new(&action, &format_args!("{error}; {hint}"))
+    })?;
+    // For a built-in module modprobe succeeds without an effect.
+    Ok(if is_loaded(name) {
+        Loaded::Now
+    } else {
+        Loaded::BuiltIn
     })
 }
 

@@ -17,7 +17,7 @@ use crate::kernel::KernelError;
 /// Timeout of the tools for the iptables lock, in seconds. The whole pass waits during this time.
 const LOCK_SECONDS: &str = "5";
 /// Timeout after a first one has expired. Without a value, or with 0, the tools would wait forever.
-const LOCK_SECONDS_AGAIN: &str = "1";
+const LOCK_SECONDS_AFTER_TIMEOUT: &str = "1";
 
 /// The tools `iptables-save` and `iptables-restore` of one variant, and their IPv6 twins.
 #[derive(Debug)]
@@ -78,15 +78,17 @@ impl Rules {
         let known = self.known.as_ref();
         let known = known.filter(|(known, _)| Some(*known) == generation);
         if let Some((_, found)) = known {
-            return Reading(Way::Known(found.clone()));
+            return Reading(ReadSource::Known(found.clone()));
         }
         if generation == Some(Generation::NOTHING) {
             // The generation starts again if nf_tables was reloaded.
             self.known = None;
-            return Reading(Way::Known(Family::BOTH.map(|_| ObservedRules::default())));
+            return Reading(ReadSource::Known(
+                Family::BOTH.map(|_| ObservedRules::default()),
+            ));
         }
         let begun = Family::BOTH.map(|family| begin_saving(self.variant, family));
-        Reading(Way::Begun(generation, begun))
+        Reading(ReadSource::Begun(generation, begun))
     }
 
     /// The agent's loaded rules of both families, or the error of the tool.
@@ -95,8 +97,8 @@ impl Rules {
         reading: Reading,
     ) -> [(Family, Result<ObservedRules, KernelError>); 2] {
         let (generation, begun) = match reading.0 {
-            Way::Known(found) => return by_family(found.map(Ok)),
-            Way::Begun(generation, begun) => (generation, begun),
+            ReadSource::Known(found) => return by_family(found.map(Ok)),
+            ReadSource::Begun(generation, begun) => (generation, begun),
         };
         let read = by_family(begun).map(|(family, begun)| {
             let found = saved(self.variant, family, begun);
@@ -116,7 +118,7 @@ impl Rules {
     }
 
     /// Begins to load rules in advance.
-    pub fn foresee(&mut self, ops: &[&RulesOp]) {
+    pub fn prepare(&mut self, ops: &[&RulesOp]) {
         let begin = |op: &&RulesOp| ((*op).clone(), self.begin(op));
         let begun: Vec<_> = ops.iter().map(begin).collect();
         self.begun.extend(begun);
@@ -183,10 +185,10 @@ type Found = [ObservedRules; 2];
 
 /// A read of the rules of both families in progress.
 #[derive(Debug)]
-pub struct Reading(Way);
+pub struct Reading(ReadSource);
 
 #[derive(Debug)]
-enum Way {
+enum ReadSource {
     /// The rules have not changed since the last read.
     Known(Found),
     /// The running tools, and the generation before they started.
@@ -196,12 +198,12 @@ enum Way {
 impl Reading {
     /// Whether the rules are known without a read.
     pub fn is_known(&self) -> bool {
-        matches!(self.0, Way::Known(_))
+        matches!(self.0, ReadSource::Known(_))
     }
 
     /// Waits for the end of the tools and ignores their results.
     pub(super) fn end(self) {
-        if let Way::Begun(_, begun) = self.0 {
+        if let ReadSource::Begun(_, begun) = self.0 {
             for begun in begun {
                 drop(begun.and_then(Running::finish));
             }
@@ -257,7 +259,7 @@ fn begin_loading(
     locked: bool,
 ) -> Result<Running, KernelError> {
     let seconds = if locked {
-        LOCK_SECONDS_AGAIN
+        LOCK_SECONDS_AFTER_TIMEOUT
     } else {
         LOCK_SECONDS
     };
@@ -271,12 +273,12 @@ fn is_locked(error: &KernelError) -> bool {
 }
 
 /// The message is the same for both families, which wait for the same lock, so that it counts as one cause.
-const LOCKED: &str = "another program holds the iptables lock (`lsof /run/xtables.lock` shows it); the \
+const LOCK_IS_HELD: &str = "another program holds the iptables lock (`lsof /run/xtables.lock` shows it); the \
                       rules are loaded soon after it is released";
 
 fn explain(action: &dyn Display, variant: Variant, error: &KernelError) -> KernelError {
     if is_locked(error) {
-        return KernelError::new(action, LOCKED);
+        return KernelError::new(action, LOCK_IS_HELD);
     }
     let hint = match variant {
         _ if error.reason.contains("incompatible") => {

@@ -22,6 +22,14 @@ pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
     Some((name.clone(), value.trim().into()))
 }
 
+/// A value as messages print it.
+pub fn printed_value(value: &str) -> &str {
+    match value {
+        "" => "empty",
+        value => value,
+    }
+}
+
 /// Writes a setting, and reads it back to check that the kernel accepted the value.
 ///
 /// # Errors
@@ -42,6 +50,7 @@ pub fn apply(op: &SysctlOp) -> Result<(), KernelError> {
     })?;
     match read(name) {
         Some((_, found)) if !sysctl_is_enough(name, &found, value) => {
+            let found = printed_value(&found);
             let reason = format!("the kernel set it to {found}; is the value in the valid range?");
             Err(KernelError::new(op, &reason))
         }
@@ -87,6 +96,11 @@ mod tests {
         assert_eq!(path(vlan), PathBuf::from(file));
         let file = "/proc/sys/net/ipv4/vs/conntrack";
         assert_eq!(path("net.ipv4.vs.conntrack"), PathBuf::from(file));
+    }
+
+    #[test]
+    fn an_empty_value_is_printed_as_a_word() {
+        assert_eq!([printed_value(""), printed_value("0")], ["empty", "0"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{FrontendKind, Outsiders, Policy, Protocol, ServiceId, Settings, WhenEmpty};
+use crate::{ExternalClients, FrontendKind, Policy, Protocol, ServiceId, Settings, WhenEmpty};
 
 /// The version of the document format.
 const VERSION: u32 = 1;
@@ -112,8 +112,8 @@ pub struct ListDocument {
     pub endpoints: Vec<EndpointDocument>,
     /// What happens to connections if there are none.
     pub when_empty: WhenEmpty,
-    /// What happens to connections of outsiders.
-    pub outsiders: Outsiders,
+    /// What happens to connections of external clients.
+    pub external_clients: ExternalClients,
 }
 
 /// A backend.

@@ -7,9 +7,9 @@ use crate::document::{
     DocumentError, FamilyCounts, ListDocument, PlanDocument, ServiceDocument, VERSION,
 };
 use crate::{
-    Backend, BackendList, Entry, EntryHash, EntryKey, Family, Frontend, Head, HeadPort, ListChoice,
-    ListKey, ListUse, Local, LocalEndpoint, LocalEndpoints, LocalHealth, NodeEntry, NodePlan,
-    Outsiders, Policy, ScopeKind, ServiceId,
+    Backend, BackendList, Entry, EntryHash, EntryKey, ExternalClients, Family, Frontend, Head,
+    HeadPort, ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalEndpoints, LocalHealth,
+    NodeEntry, NodePlan, Policy, ScopeKind, ServiceId,
 };
 
 impl PlanDocument {
@@ -139,10 +139,10 @@ fn read_list(
     entries: &mut BTreeMap<EntryKey, Entry>,
 ) -> Result<ListUse, DocumentError> {
     let port = &served.name;
-    // Under policy Local, a list of scope `node/N` holds the node's own endpoints. If it drops outsiders, or under
-    // policy Cluster, it is the list that topology hints select.
-    let own = match (list.policy, list.outsiders) {
-        (Policy::Local, Outsiders::Allow) => ScopeKind::Local,
+    // Under policy Local, a list of scope `node/N` holds the node's own endpoints. If it drops external clients, or
+    // under policy Cluster, it is the list that topology hints select.
+    let own = match (list.policy, list.external_clients) {
+        (Policy::Local, ExternalClients::Allow) => ScopeKind::Local,
         _ => ScopeKind::Node,
     };
     let kinds = [ScopeKind::Cluster, ScopeKind::Zone, own];
@@ -190,7 +190,7 @@ fn read_list(
     }
     let choice = ListChoice {
         scope: kind,
-        outsiders: list.outsiders,
+        external_clients: list.external_clients,
     };
     Ok(ListUse {
         policy: list.policy,

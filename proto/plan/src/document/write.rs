@@ -63,7 +63,7 @@ fn service(plan: &NodePlan, node: &NodeEntry, id: &ServiceId, head: &Head) -> Se
 }
 
 /// A list of a document holds both families. If the families of a port use lists of different scopes, or treat
-/// outsiders differently, the port is written as two ports, one per family.
+/// external clients differently, the port is written as two ports, one per family.
 fn by_family(port: &HeadPort) -> Vec<HeadPort> {
     let alike = |list: &ListUse| list.ipv4 == list.ipv6;
     let both = Family::BOTH.iter().all(|family| port.has_family(*family));
@@ -142,7 +142,7 @@ fn list(
         scope: node.complete(choice.scope).shown(),
         endpoints,
         when_empty: list.when_empty,
-        outsiders: choice.outsiders,
+        external_clients: choice.external_clients,
     }
 }
 

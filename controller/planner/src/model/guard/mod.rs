@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use portolan_plan::ServiceId;
-pub use portolan_rollout::Moment;
+pub use portolan_rollout_policy::Moment;
 
 use self::losses::Losses;
 pub use self::policy::{GuardMode, GuardPolicy, Guarding, StoredLoss};

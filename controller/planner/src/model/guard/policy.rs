@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_rollout::Moment;
+use portolan_rollout_policy::Moment;
 
 /// The reaction to a loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use kube::{Api, Client, ResourceExt as _};
 use portolan_agent::receive::{Addresses, Controllers, Tls, Trust};
 
 use super::super::release::NAMESPACE;
-use super::super::trust::agents::{ACCOUNT, AUDIENCE, bound};
 use super::TRACK;
+use crate::credentials::{ACCOUNT, AUDIENCE, bound};
 use crate::light_agents::LightAgents;
 
 /// Poll interval for pods.

@@ -16,14 +16,15 @@ use super::TRACK;
 use super::fleet::{Fleet, Ways};
 use crate::control_plane::kubelet::LabNode;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Environment, logs};
+use crate::harness::Environment;
+use crate::logs;
 use crate::program::{Program, Running};
-use crate::scenario::Stage;
+use crate::stage::Stage;
 
 /// Number of nodes in the long and in the short form.
 const NODES: [u8; 2] = [60, 30];
 /// Maximum number of nodes without an agent at one time.
-pub(super) const AWAY: usize = 6;
+pub(super) const MAX_UNAVAILABLE: usize = 6;
 /// Until pods of controllers run.
 const RUNNING: Duration = Duration::from_secs(60);
 /// Until the certificate is there.
@@ -180,7 +181,7 @@ impl<'a> Lab<'a> {
     pub(super) fn versions(&self) -> Result<BTreeMap<String, String>> {
         let config = self.release.plane.kubeconfig(Reach::Here);
         let config = config.display().to_string();
-        let words = ["top", "-n", "0", "-o", "json", "--kubeconfig", &config];
+        let words = ["top", "-o", "json", "--kubeconfig", &config];
         let rows: Value = serde_json::from_str(&Program::ProxyPlan.run(&words)?)?;
         let rows = rows.as_array().context("there is no list")?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -273,7 +274,7 @@ impl Environment for Lab<'_> {
 /// Helm values in addition to the required ones.
 fn values(tag: &str) -> [String; 4] {
     let rollout = json!({
-        "soak": "2s", "maxParallel": "20%", "maxUnavailable": AWAY,
+        "soak": "2s", "maxParallel": "20%", "maxUnavailable": MAX_UNAVAILABLE,
         // All of this runs on two processors; a gate on latency would only measure those.
         "gates": {"programmingP99": "10m"},
     });

@@ -2,10 +2,11 @@
 
 use anyhow::{Result, ensure};
 
+use super::super::release::NAMESPACE;
+use super::STEP;
 use super::lab::Lab;
-use super::{NAMESPACE, STEP};
+use crate::checks::Checks;
 use crate::harness::Environment as _;
-use crate::scenario::Checks;
 
 /// The label by which a namespace admits only unprivileged pods.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";

@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use crate::checks::Checks;
 use crate::program::Program;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 
 /// Path of the rules as the tests name it, relative to the tests.

@@ -10,8 +10,9 @@ use super::super::printed;
 use super::super::release::{NAMESPACE, RELEASE};
 use super::alerts;
 use super::lab::Lab;
+use crate::checks::Checks;
 use crate::program::Program;
-use crate::scenario::{Checks, Stage};
+use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 
 /// The required values.
@@ -34,6 +35,9 @@ const NETWORKS: [&str; 8] = [
 
 /// The value that the network `custom` needs.
 const CUSTOM: &str = "config.spec.settings.localDetection.mode=NodeCIDR";
+
+/// Values in documents.
+const EXAMPLES: [&str; 1] = ["docs/examples/values-production.yaml"];
 
 /// Table of values and the expected result.
 const VALUES: &str = "api/chart/values.yaml";
@@ -118,6 +122,16 @@ pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()
         checks.check(
             &format!("helm template matches the checked-in file: {file}"),
             rendered.and_then(|text| printed::compare(&text, &wanted)),
+        );
+    }
+    for file in EXAMPLES {
+        let values = stage.files.beside(file)?;
+        let values = values.display().to_string();
+        let words = ["lint", "--strict", &path, "--values", &values];
+        let lint = Program::Helm.run(&words);
+        checks.check(
+            &format!("helm accepts {file}"),
+            lint.and_then(|_| render(&path, &["--values", &values]).map(drop)),
         );
     }
     let folder = WorkFolder::private()?;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::lab::Lab;
-use crate::scenario::Checks;
+use crate::checks::Checks;
 
 /// Until a condition is set, on hardware: the controller looks for kube-proxy every 30 s.
 const SAID: Duration = Duration::from_secs(90);

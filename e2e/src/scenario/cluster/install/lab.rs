@@ -13,10 +13,11 @@ use super::super::release::{NAMESPACE, PODS, Release, arguments};
 use super::WRITTEN;
 use crate::control_plane::kubelet::Kubelet;
 use crate::control_plane::{Options, Reach};
-use crate::harness::{Environment, logs};
+use crate::harness::Environment;
 use crate::light_agents::LightAgents;
+use crate::logs;
 use crate::program::{Program, Running};
-use crate::scenario::Stage;
+use crate::stage::Stage;
 
 /// The DaemonSet that covers all nodes before the first rollout of agents.
 pub(super) const SET: &str = "daemonset/portolan-agent-blue";

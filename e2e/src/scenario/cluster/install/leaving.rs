@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::super::release::{NAMESPACE, RELEASE};
 use super::lab::Lab;
-use crate::scenario::Checks;
+use crate::checks::Checks;
 
 /// Until the garbage collector has deleted the dependents, on hardware.
 const TAKEN: Duration = Duration::from_secs(60);

@@ -13,10 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::release::NAMESPACE;
+use crate::checks::Checks;
 use crate::control_plane::Reach;
 use crate::harness::{Environment as _, run_parts};
 use crate::program::Program;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use lab::{Lab, NODES, SET};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {

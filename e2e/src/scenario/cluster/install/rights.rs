@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::lab::Lab;
-use crate::scenario::Checks;
+use crate::checks::Checks;
 
 /// Permissions that the controller did not use here, each with the reason.
 const UNUSED: [&str; 16] = [

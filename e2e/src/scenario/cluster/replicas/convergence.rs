@@ -7,11 +7,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{MOVED, NODES, Replicas, pod};
+use crate::checks::Checks;
 use crate::control_plane::Reach;
 use crate::control_plane::kubelet::LabNode;
 use crate::light_agents::FAILURE;
 use crate::program::{Ended, Program};
-use crate::scenario::Checks;
 
 /// A node without an agent.
 const WITHOUT_AGENT: u8 = NODES + 1;

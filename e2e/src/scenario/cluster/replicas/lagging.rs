@@ -9,7 +9,7 @@ use portolan_plan::PlanHash;
 
 use super::delay::Delay;
 use super::{MOVED, Replicas, pod};
-use crate::scenario::Checks;
+use crate::checks::Checks;
 use crate::traffic::http;
 use crate::waits::sleep_until;
 

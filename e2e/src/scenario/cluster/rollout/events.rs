@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::super::replicas::Replicas;
 use super::STEP;
-use crate::scenario::Checks;
+use crate::checks::Checks;
 
 /// Warnings about Services are stored twice a minute at most.
 const STORED: Duration = Duration::from_secs(60);

@@ -12,10 +12,12 @@ use serde_json::{Value, json};
 
 use super::replicas::Replicas;
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::Options;
 use crate::harness::run_parts;
 use crate::light_agents::FAILURE;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "waves",

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::super::replicas::Replicas;
 use super::{NODES, STEP, look, until};
+use crate::checks::Checks;
 use crate::control_plane::Reach;
 use crate::program::Program;
-use crate::scenario::Checks;
 
 /// The scheduler of the nodes before and after.
 const FORMER: &str = "lc";
@@ -163,7 +163,7 @@ fn top(replicas: &Replicas<'_>) -> Result<()> {
     let rows = rows.as_array().context("it is no list")?;
     ensure!(rows.len() == usize::from(NODES), "{rows:?}");
     ensure!(rows.iter().all(|row| row["state"] == "InForce"), "{rows:?}");
-    let table = replicas.printed(&["top", "-n", "3"])?;
+    let table = replicas.printed(&["top", "--limit", "3"])?;
     ensure!(table.contains("and 9 more"), "{table}");
     Ok(())
 }

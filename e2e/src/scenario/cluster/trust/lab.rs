@@ -10,8 +10,8 @@ use portolan_agent::receive::{Access, Address, Tls, Trust};
 
 use super::super::bulk::Bulk;
 use super::super::rig::Rig;
-use super::authority::{Authority, Files, NAME, replace};
-use super::tokens::{ACCOUNT, AUDIENCE, NAMESPACE};
+use super::files::{Files, replace};
+use crate::credentials::{ACCOUNT, AUDIENCE, Authority, NAME, NAMESPACE};
 use crate::harness::Environment;
 use crate::light_agents::LightAgents;
 

@@ -2,7 +2,7 @@
 //! what both sides report about a refused one, replaced certificates under open streams, and how often tokens are
 //! reviewed.
 
-mod authority;
+mod files;
 mod lab;
 mod own;
 mod pages;
@@ -10,21 +10,18 @@ mod refusals;
 mod rotation;
 mod tokens;
 
-/// For other scenarios that have agents with tokens.
-pub(in crate::scenario) mod agents {
-    pub(crate) use super::authority::{Authority, NAME};
-    pub(crate) use super::tokens::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, bound, issue, pod};
-}
-
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use super::bulk::Bulk;
 use super::rig::Rig;
+use crate::checks::Checks;
 use crate::control_plane::{Options, Reach};
+use crate::credentials::{ACCOUNT, ACCOUNTS, AUDIENCE, NAMESPACE, OTHER, pod};
 use crate::harness::run_parts;
-use crate::scenario::{Checks, Scenario, Stage};
+use crate::scenario::Scenario;
+use crate::stage::Stage;
 use lab::Lab;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -48,15 +45,15 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         ..Options::default()
     };
     let rig = Rig::start(stage, options, NODES + 1, 2)?;
-    rig.plane.apply(tokens::ACCOUNTS)?;
+    rig.plane.apply(ACCOUNTS)?;
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     let nodes: Vec<_> = (1..=NODES + 1)
         .map(|number| format!("node-{number}"))
         .collect();
-    let pods = nodes.iter().map(|node| tokens::pod(tokens::ACCOUNT, node));
-    bulk.create(tokens::NAMESPACE, pods)?;
-    bulk.create(tokens::NAMESPACE, [tokens::pod(tokens::OTHER, "node-1")])?;
-    let issued = tokens::issue_in(&bulk, tokens::ACCOUNT, &nodes, tokens::AUDIENCE)?;
+    let pods = nodes.iter().map(|node| pod(ACCOUNT, node));
+    bulk.create(NAMESPACE, pods)?;
+    bulk.create(NAMESPACE, [pod(OTHER, "node-1")])?;
+    let issued = tokens::issue_in(&bulk, ACCOUNT, &nodes, AUDIENCE)?;
     let tokens = nodes.into_iter().zip(issued).collect();
     let mut lab = Lab::new(rig, bulk, tokens)?;
     lab.start_controller(&["--token-review-period", "5"])?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::authority::replace;
+use super::files::replace;
 use super::lab::Lab;
-use super::tokens::NAMESPACE;
-use crate::scenario::Checks;
+use crate::checks::Checks;
+use crate::credentials::NAMESPACE;
 
 /// Until agents are back, on hardware.
 const BACK: Duration = Duration::from_secs(60);

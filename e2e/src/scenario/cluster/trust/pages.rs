@@ -6,12 +6,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::authority::{Authority, NAME, replace};
+use super::files::replace;
 use super::lab::Lab;
 use super::{FEW, PLANS};
+use crate::checks::Checks;
 use crate::control_plane::Reach;
+use crate::credentials::{Authority, NAME};
 use crate::program::Program;
-use crate::scenario::Checks;
 
 const ACCESS: &str = include_str!("../../../../api/convergence.yaml");
 

@@ -5,11 +5,12 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, ensure};
 use portolan_agent::receive::{Access, Tls, Trust};
 
-use super::authority::{Authority, replace};
+use super::files::replace;
 use super::lab::Lab;
-use super::tokens::{self, ACCOUNT, AUDIENCE, OTHER};
+use super::tokens;
+use crate::checks::Checks;
+use crate::credentials::{ACCOUNT, AUDIENCE, Authority, NAMESPACE, OTHER};
 use crate::light_agents::LightAgents;
-use crate::scenario::Checks;
 
 /// Until an agent has been refused, on hardware; and until a stream whose pod is gone has ended.
 const REFUSED: Duration = Duration::from_secs(30);
@@ -179,7 +180,7 @@ fn deleted(lab: &Lab<'_>) -> Result<()> {
     wait_planned(lab, &agents, node)?;
     let before = lab.refused("not_accepted")?;
     let pod = format!("{ACCOUNT}-{node}");
-    let words = ["delete", "pod", &pod, "-n", tokens::NAMESPACE, "--now"];
+    let words = ["delete", "pod", &pod, "-n", NAMESPACE, "--now"];
     lab.rig.plane.kubectl(&words)?;
     lab.rig.eventually("the stream to end", REFUSED, || {
         let link = agents.link(node);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::authority::{Authority, Identity, replace};
+use super::files::replace;
 use super::lab::Lab;
 use super::refusals::wait_planned;
+use crate::checks::Checks;
+use crate::credentials::{Authority, Identity};
 use crate::light_agents::LightAgents;
-use crate::scenario::Checks;
 
 /// Until the controller has checked its files twice and an agent has connected, on hardware.
 const SEEN: Duration = Duration::from_secs(40);

@@ -1,51 +1,14 @@
-//! Tokens of agents: real ones of the API server, bound to pods, and forged ones, with or without the key of the
-//! control plane.
+//! Tokens of agents: real ones for many nodes at once, and forged ones, with or without the key of the control plane.
 
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use kube::api::PostParams;
-use kube::{Api, Client};
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
 use super::super::bulk::Bulk;
-use super::super::memory::object;
-
-/// Where agents are.
-pub(crate) const NAMESPACE: &str = "portolan";
-/// Their service account.
-pub(crate) const ACCOUNT: &str = "portolan-agent";
-/// Another one.
-pub(super) const OTHER: &str = "other-account";
-/// The audience of the tokens.
-pub(crate) const AUDIENCE: &str = "portolan-controller";
-
-/// Service accounts. Their namespace comes with the controller's RBAC manifests.
-pub(crate) const ACCOUNTS: &str = "
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: portolan-agent, namespace: portolan}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: other-account, namespace: portolan}
-";
-
-/// The pod of an agent.
-pub(crate) fn pod(account: &str, node: &str) -> Pod {
-    object(json!({
-        "metadata": {"name": format!("{account}-{node}"), "namespace": NAMESPACE},
-        "spec": {
-            "nodeName": node, "serviceAccountName": account, "hostNetwork": true,
-            "containers": [{"name": "agent", "image": "none"}],
-        },
-    }))
-}
+use crate::credentials::issue;
 
 /// Tokens for the pods of an account on these nodes.
 pub(super) fn issue_in(
@@ -55,53 +18,6 @@ pub(super) fn issue_in(
     audience: &str,
 ) -> Result<Vec<String>> {
     bulk.run(async |client| issue(client, account, nodes, audience).await)
-}
-
-/// The same with a client.
-pub(crate) async fn issue(
-    client: Client,
-    account: &str,
-    nodes: &[String],
-    audience: &str,
-) -> Result<Vec<String>> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
-    let one = async |node: &String| {
-        let name = format!("{account}-{node}");
-        let uid = pods.get(&name).await?.metadata.uid;
-        bound(&accounts, account, (&name, uid), audience).await
-    };
-    let issued = futures::stream::iter(nodes).map(one).buffered(16);
-    issued.try_collect().await
-}
-
-/// A token as the kubelet mounts it: for an audience, bound to a pod.
-pub(crate) async fn bound(
-    accounts: &Api<ServiceAccount>,
-    account: &str,
-    (pod, uid): (&str, Option<String>),
-    audience: &str,
-) -> Result<String> {
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            audiences: Some(vec![audience.to_owned()]),
-            expiration_seconds: Some(3600),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Pod".into()),
-                name: Some(pod.to_owned()),
-                uid,
-            }),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let made = accounts
-        .create_token_request(account, &PostParams::default(), &request)
-        .await
-        .with_context(|| format!("a token for pod {pod}"))?;
-    let token = made.status.and_then(|status| status.token);
-    token.context("it has no token")
 }
 
 /// The same token with another expiry, signed again with the control plane's key.

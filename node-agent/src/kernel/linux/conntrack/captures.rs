@@ -61,7 +61,7 @@ fn captured() -> [(&'static str, Flow); 4] {
 }
 
 #[test]
-fn flows_are_read_as_the_kernel_tells_them() {
+fn flows_are_decoded_from_captured_messages() {
     let datagram: Vec<u8> = captured()
         .iter()
         .flat_map(|(text, _)| bytes(text))

@@ -1,4 +1,4 @@
-//! Connection tracking through netlink: finds and deletes stale UDP flows.
+//! Conntrack (connection tracking) through netlink: requests of `programmer::flows` to list and delete UDP flows.
 
 mod codec;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::kernel::{KernelError, StaleFlows};
 /// Maximum number of reads of a list that changes while it is read (S-130).
 const ATTEMPTS: usize = 4;
 /// Maximum number of stale flows in memory; a table may have millions, and an agent has only a few megabytes.
-const AT_ONCE: usize = 32_768;
+const MAX_STALE_FLOWS: usize = 32_768;
 
 /// The kernel's connection tracking.
 pub struct Conntrack {
@@ -47,7 +47,7 @@ impl Conntrack {
     fn over(channel: Channel) -> Self {
         Self {
             socket: Socket::over(channel),
-            at_once: AT_ONCE,
+            at_once: MAX_STALE_FLOWS,
         }
     }
 

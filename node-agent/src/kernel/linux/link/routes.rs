@@ -319,7 +319,7 @@ mod tests {
                 Family::Ipv4 => (range("10.96.0.0/12"), 10_270),
                 Family::Ipv6 => (range("fd00:96::/112"), 300),
             };
-            for ours in [
+            for own in [
                 Route::Deliver { family, table },
                 Route::Range { to, source: None },
                 Route::Range {
@@ -328,7 +328,7 @@ mod tests {
                 },
                 Route::Local { to },
             ] {
-                assert_eq!(route(&message(&ours, 7), Some(7)), Some(ours));
+                assert_eq!(route(&message(&own, 7), Some(7)), Some(own));
             }
             let other = message(&Route::Range { to, source: None }, 8);
             assert_eq!(route(&other, Some(7)), None, "over another device");

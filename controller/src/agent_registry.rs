@@ -1,0 +1,314 @@
+//! The state of each agent: connected, acknowledged, gone. Streams write it; status and metrics read it.
+//!
+//! An update holds one lock for a map look-up, which is cheap enough for every acknowledgement of 5,000 agents.
+//! The registry keeps only the last state of each node, and no plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use portolan_plan::PlanHash;
+use tokio::sync::Notify;
+
+/// Maximum number of items in each list that is kept for a node, such as failures and unreadable entries: as many as
+/// its status shows.
+pub const MAX_LISTED_ITEMS: usize = portolan_crds::limit::FAILURES;
+
+/// An agent's acknowledgement of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Acked {
+    /// Hash of the plan in the kernel; `None` if the agent did not report one.
+    pub applied: Option<PlanHash>,
+    /// Hash of the plan that the agent received.
+    pub received: PlanHash,
+    /// Time from building the batch to this answer.
+    pub lag: Duration,
+    /// Number of kernel operations.
+    pub operations: u64,
+    /// Failure messages: the first [`MAX_LISTED_ITEMS`].
+    pub failures: Vec<String>,
+    /// Total number of failed operations.
+    pub failed_operations: u64,
+    /// Keys of entries that the agent cannot decode: the first [`MAX_LISTED_ITEMS`].
+    pub undecodable: Vec<String>,
+}
+
+/// Kernel objects of one kind that something other than the agent changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// The kind, as the agent names it.
+    pub kind: Arc<str>,
+    /// Number found since the agent started.
+    pub found: u64,
+    /// Number of them that the agent repaired.
+    pub repaired: u64,
+    /// Number that differ now.
+    pub unrepaired: u64,
+}
+
+/// The version of the plans that is completely in force on a node; 0 if unknown. The node's stream writes it at
+/// every change, so it takes no lock.
+#[derive(Debug, Clone, Default)]
+pub struct InForce(Arc<AtomicU64>);
+
+impl InForce {
+    /// Records that the plan of this version is completely in force.
+    pub fn reached(&self, version: u64) {
+        self.0.store(version, Ordering::Release);
+    }
+
+    /// The version; 0 for none.
+    pub fn version(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl PartialEq for InForce {
+    fn eq(&self, other: &Self) -> bool {
+        self.version() == other.version()
+    }
+}
+
+impl Eq for InForce {}
+
+/// The state of the agent on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The version of the agent program.
+    pub agent_version: Arc<str>,
+    /// The name of the agent's pod, from its token; `None` if tokens are not required.
+    pub agent_pod: Option<Arc<str>>,
+    /// Whether its stream to this controller is open.
+    pub connected: bool,
+    /// When its stream was opened or closed.
+    pub since: SystemTime,
+    /// Its last answer and the time of that; kept after the stream ends.
+    pub acked: Option<(SystemTime, Arc<Acked>)>,
+    /// When the batch was sent whose answer is overdue.
+    pub overdue: Option<SystemTime>,
+    /// Kernel drift for each kind in which it occurred; `None` until the agent reports it.
+    pub drifted: Option<Arc<[Drift]>>,
+    /// Ports that the agent should serve but cannot listen on, as text: the first [`MAX_LISTED_ITEMS`].
+    pub closed_ports: Arc<[String]>,
+    /// Kernel settings that the agent may not write, as text: the first [`MAX_LISTED_ITEMS`].
+    pub unwritten_settings: Arc<[String]>,
+    /// The version in force; versions of earlier streams do not count.
+    pub in_force: InForce,
+}
+
+/// The last state of each agent, by node.
+#[derive(Debug, Default)]
+pub struct AgentRegistry {
+    nodes: Mutex<Nodes>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    deliveries: BTreeMap<Arc<str>, Delivery>,
+    /// Nodes that changed since the last call of [`AgentRegistry::changes`].
+    changed: BTreeSet<Arc<str>>,
+}
+
+impl AgentRegistry {
+    /// Records that the agent of a node opened a stream. This discards its earlier state, because it may have
+    /// restarted. A new stream replaces one whose end was not recorded.
+    ///
+    /// The stream writes the version in force to the returned value.
+    pub fn connected(
+        &self,
+        node: &str,
+        agent_version: &str,
+        agent_pod: Option<&str>,
+        now: SystemTime,
+    ) -> InForce {
+        let in_force = InForce::default();
+        let mut nodes = self.nodes();
+        let node: Arc<str> = node.into();
+        let delivery = Delivery {
+            agent_version: agent_version.into(),
+            agent_pod: agent_pod.map(Arc::from),
+            connected: true,
+            since: now,
+            acked: None,
+            overdue: None,
+            drifted: None,
+            closed_ports: Arc::default(),
+            unwritten_settings: Arc::default(),
+            in_force: in_force.clone(),
+        };
+        nodes.deliveries.insert(node.clone(), delivery);
+        self.news(nodes, node);
+        in_force
+    }
+
+    /// Records that the agent of a node answered a batch. Ignored for a node that never opened a stream.
+    pub fn acked(&self, node: &str, mut acked: Acked, now: SystemTime) {
+        acked.failures.truncate(MAX_LISTED_ITEMS);
+        acked.undecodable.truncate(MAX_LISTED_ITEMS);
+        self.update(node, |delivery| {
+            delivery.acked = Some((now, Arc::new(acked)));
+            delivery.overdue = None;
+        });
+    }
+
+    /// Records that a plan which was not completely in force when the agent answered is in force now.
+    pub fn caught_up(&self, node: &str, now: SystemTime) {
+        self.update(node, |delivery| {
+            if let Some((at, acked)) = &mut delivery.acked {
+                let received = acked.received;
+                // The batch is the same, so its lag grows by the time since the answer.
+                let later = now.duration_since(*at).unwrap_or_default();
+                *at = now;
+                *acked = Arc::new(Acked {
+                    lag: acked.lag + later,
+                    applied: Some(received),
+                    failures: Vec::new(),
+                    failed_operations: 0,
+                    ..Acked::clone(acked)
+                });
+            }
+        });
+    }
+
+    /// Records that the agent of a node has not answered the batch of time `sent`.
+    pub fn overdue(&self, node: &str, sent: SystemTime) {
+        self.update(node, |delivery| delivery.overdue = Some(sent));
+    }
+
+    /// Records the kernel drift that the agent of a node found since it started.
+    pub fn drifted(&self, node: &str, drift: Vec<Drift>) {
+        self.update(node, |delivery| delivery.drifted = Some(drift.into()));
+    }
+
+    /// Records the ports on which the agent of a node cannot listen.
+    pub fn closed_ports(&self, node: &str, mut closed: Vec<String>) {
+        closed.truncate(MAX_LISTED_ITEMS);
+        let closed: Arc<[String]> = closed.into();
+        self.update(node, |delivery| delivery.closed_ports = closed);
+    }
+
+    /// Records the kernel settings that the agent of a node may not write.
+    pub fn unwritten_settings(&self, node: &str, mut unwritten: Vec<String>) {
+        unwritten.truncate(MAX_LISTED_ITEMS);
+        let unwritten: Arc<[String]> = unwritten.into();
+        self.update(node, |delivery| delivery.unwritten_settings = unwritten);
+    }
+
+    /// Records that a node's stream ended. Only the stream that was opened at `since` can end: the late end of an
+    /// older stream does not affect its successor.
+    pub fn gone(&self, node: &str, since: SystemTime, now: SystemTime) {
+        self.update(node, |delivery| {
+            if delivery.connected && delivery.since == since {
+                delivery.connected = false;
+                delivery.since = now;
+            }
+        });
+    }
+
+    /// Removes disconnected agents whose nodes no longer exist.
+    pub fn forget_except(&self, is_node: impl Fn(&str) -> bool) {
+        let keep = |node: &Arc<str>, delivery: &mut Delivery| delivery.connected || is_node(node);
+        self.nodes().deliveries.retain(keep);
+    }
+
+    /// Number of agents with an open stream to this controller.
+    pub fn connected_agents(&self) -> usize {
+        let nodes = self.nodes();
+        let open = nodes.deliveries.values().filter(|of| of.connected);
+        open.count()
+    }
+
+    /// Number of connected nodes that have this version of the plans in force, and number of those that do not.
+    pub fn convergence(&self, version: u64, is_node: impl Fn(&str) -> bool) -> (usize, usize) {
+        let nodes = self.nodes();
+        let (mut in_force, mut behind) = (0, 0);
+        for (node, delivery) in &nodes.deliveries {
+            if !(delivery.connected && is_node(node)) {
+                continue;
+            }
+            if delivery.in_force.version() >= version {
+                in_force += 1;
+            } else {
+                behind += 1;
+            }
+        }
+        (in_force, behind)
+    }
+
+    /// Number of agents that do not have this version of the plans in force yet, and the first [`MAX_LISTED_ITEMS`] of
+    /// their nodes. An agent whose last answer had failures or unreadable entries is not waited for, because these
+    /// may never end. Nor is one without any answer: its first plan is not a change.
+    pub fn waited_for(
+        &self,
+        version: u64,
+        is_node: impl Fn(&str) -> bool,
+    ) -> (usize, Vec<Arc<str>>) {
+        let nodes = self.nodes();
+        let waited = nodes.deliveries.iter().filter(|(node, delivery)| {
+            let answered = delivery.acked.as_ref();
+            let sound = answered.is_some_and(|(_, acked)| {
+                acked.failed_operations == 0 && acked.undecodable.is_empty()
+            });
+            let behind = sound && delivery.in_force.version() < version;
+            delivery.connected && behind && is_node(node)
+        });
+        let (mut count, mut first) = (0, Vec::new());
+        for (node, _) in waited {
+            count += 1;
+            if first.len() < MAX_LISTED_ITEMS {
+                first.push(node.clone());
+            }
+        }
+        (count, first)
+    }
+
+    /// The state of all agents that ever connected to this controller.
+    pub fn all(&self) -> BTreeMap<Arc<str>, Delivery> {
+        self.nodes().deliveries.clone()
+    }
+
+    /// The state of the agent on a node; `None` if it never connected to this controller.
+    pub fn get(&self, node: &str) -> Option<Delivery> {
+        self.nodes().deliveries.get(node).cloned()
+    }
+
+    /// Waits for changed nodes and removes their names from the set, so each is returned once per change. There
+    /// must be only one reader: two would take names from each other.
+    pub async fn changes(&self) -> BTreeSet<Arc<str>> {
+        loop {
+            let changed = std::mem::take(&mut self.nodes().changed);
+            if !changed.is_empty() {
+                return changed;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn update(&self, node: &str, change: impl FnOnce(&mut Delivery)) {
+        let mut nodes = self.nodes();
+        let Some((name, _)) = nodes.deliveries.get_key_value(node) else {
+            return;
+        };
+        let name = name.clone();
+        if let Some(delivery) = nodes.deliveries.get_mut(node) {
+            change(delivery);
+        }
+        self.news(nodes, name);
+    }
+
+    fn news(&self, mut nodes: MutexGuard<'_, Nodes>, node: Arc<str>) {
+        nodes.changed.insert(node);
+        drop(nodes);
+        self.changed.notify_one();
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+#[path = "agent_registry_tests.rs"]
+mod tests;

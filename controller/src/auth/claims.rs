@@ -1,0 +1,125 @@
+//! The claims of a token, not verified. They make refusals cheap and specific, and never admit an agent.
+
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde::de::value::{Error, StringDeserializer};
+
+use super::token::Token;
+
+/// Maximum length of a token, in bytes. A longer one is not from a known issuer.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
+/// Unverified claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Claims {
+    /// The audiences.
+    pub(super) audiences: Vec<String>,
+    /// The subject, like `system:serviceaccount:NS:NAME`.
+    pub(super) subject: String,
+    /// The expiry time.
+    pub(super) expires: Option<SystemTime>,
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    aud: Audiences,
+    #[serde(default)]
+    sub: String,
+    exp: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Audiences {
+    Many(Vec<String>),
+    One(String),
+}
+
+impl Default for Audiences {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl Claims {
+    /// Parses the claims; `None` if it is not a service account token.
+    pub(super) fn read(token: &Token) -> Option<Self> {
+        let text = token.as_str();
+        if text.len() > MAX_TOKEN_BYTES {
+            return None;
+        }
+        let mut parts = text.split('.');
+        let (Some(_), Some(payload), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return None;
+        };
+        let payload: Payload = serde_json::from_slice(&decoded(payload)?).ok()?;
+        let expires = payload.exp.map(Duration::from_secs);
+        Some(Self {
+            audiences: match payload.aud {
+                Audiences::Many(many) => many,
+                Audiences::One(one) => vec![one],
+            },
+            subject: payload.sub,
+            expires: expires.and_then(|after| SystemTime::UNIX_EPOCH.checked_add(after)),
+        })
+    }
+}
+
+/// Converts base64url without padding, as in tokens, to the base64 of the API.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let mut text = text.replace('-', "+").replace('_', "/");
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
+    }
+    let decoder = StringDeserializer::<Error>::new(text);
+    let ByteString(bytes) = ByteString::deserialize(decoder).ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A token with these claims and an invalid signature.
+    pub(in crate::auth) fn token(payload: &Value) -> Token {
+        let encode = |value: &Value| {
+            let bytes = ByteString(value.to_string().into_bytes());
+            let text = serde_json::to_value(bytes).unwrap();
+            let text = text.as_str().unwrap().trim_end_matches('=').to_owned();
+            text.replace('+', "-").replace('/', "_")
+        };
+        let header = encode(&json!({"alg": "none"}));
+        let text = format!("Bearer {header}.{}.sig", encode(payload));
+        Token::of_header(&text).unwrap()
+    }
+
+    #[test]
+    fn claims_are_read_whatever_their_length() {
+        for padding in ["", "a", "ab", "abc", "\u{ff}\u{fe}?>"] {
+            let payload = json!({"aud": ["x", "y"], "sub": "s", "exp": 60, "more": padding});
+            let claims = Claims::read(&token(&payload)).unwrap();
+            assert_eq!(claims.audiences, ["x", "y"]);
+            assert_eq!(claims.subject, "s");
+            let minute = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+            assert_eq!(claims.expires, Some(minute));
+        }
+        let one = Claims::read(&token(&json!({"aud": "x"}))).unwrap();
+        assert_eq!((one.audiences, one.expires), (vec!["x".to_owned()], None));
+    }
+
+    #[test]
+    fn an_invalid_token_has_no_claims() {
+        let long = format!("a.{}.c", "b".repeat(MAX_TOKEN_BYTES));
+        for text in ["abc", "a.b", "a.b.c", "a.e30.c.d", "a.!!!!.c", "..", &long] {
+            let token = Token::of_header(&format!("Bearer {text}")).unwrap();
+            assert_eq!(Claims::read(&token), None, "{text:.20}");
+        }
+    }
+}

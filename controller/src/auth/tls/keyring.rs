@@ -1,0 +1,188 @@
+//! The controller's own CA and server certificate: which step of the rotation is due. Time is an argument.
+//!
+//! A CA is replaced with an overlap. The next CA is published first, so that agents trust both; then it signs; the
+//! old CA is removed when no valid certificate of it can be in use.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::authority;
+use super::{Pair, PairError};
+
+/// Time between publishing the next CA and signing with it, and between that and removing the old one, seconds. A
+/// day, because volumes in pods are updated late and some nodes are disconnected for a while.
+const CA_OVERLAP_SECONDS: u64 = 24 * 3600;
+
+/// A certificate with its key.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signed {
+    /// As PEM.
+    pub(super) certificate: String,
+    /// As PEM. It is in no log.
+    pub(super) key: String,
+    /// Creation time, seconds since 1970.
+    pub(super) from: u64,
+    /// Expiry time, seconds since 1970.
+    pub(super) until: u64,
+}
+
+/// A certificate authority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Authority {
+    /// Its subject name, the issuer in the certificates that it signs.
+    pub(super) name: String,
+    pub(super) signed: Signed,
+}
+
+/// A CA that no longer signs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Retired {
+    certificate: String,
+    since: u64,
+}
+
+/// All keys, in their stored form.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Keyring {
+    authority: Authority,
+    /// Trusted already, does not sign yet.
+    next: Option<Authority>,
+    #[serde(default)]
+    retired: Vec<Retired>,
+    serving: Signed,
+}
+
+/// The step that is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing before this time, seconds since 1970.
+    Nothing(u64),
+    /// Issue a new certificate of the same CA.
+    Renew,
+    /// Create the next CA.
+    Announce,
+    /// The next CA starts signing.
+    Switch,
+    /// Remove an old CA.
+    Forget,
+}
+
+/// A key operation failed.
+#[derive(Debug, Error)]
+pub(super) enum KeyringError {
+    /// The library's error.
+    #[error("create a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// The system has no random numbers.
+    #[error("the system provides no random numbers")]
+    Chance,
+    /// The stored keys are unusable.
+    #[error("{0}")]
+    Pair(#[from] PairError),
+}
+
+impl fmt::Debug for Signed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, until, .. } = self;
+        write!(f, "Signed({from}..{until})")
+    }
+}
+
+impl Signed {
+    /// When it should be replaced: after two thirds of its lifetime.
+    fn renewal(&self) -> u64 {
+        self.from + self.until.saturating_sub(self.from) / 5 * 3
+    }
+}
+
+impl Keyring {
+    /// The first keyring, for a controller of this name.
+    pub(super) fn new(name: &str, now: u64) -> Result<Self, KeyringError> {
+        let authority = authority::authority(now)?;
+        Ok(Self {
+            serving: authority::serving(&authority, name, now)?,
+            authority,
+            next: None,
+            retired: Vec::new(),
+        })
+    }
+
+    /// The step that is due; one step at a time.
+    pub(super) fn due(&self, now: u64) -> Due {
+        let forget = self
+            .retired
+            .iter()
+            .map(|old| old.since + CA_OVERLAP_SECONDS)
+            .min();
+        let switch = self
+            .next
+            .as_ref()
+            .map(|next| next.signed.from + CA_OVERLAP_SECONDS);
+        let announce = match self.next {
+            None => Some(self.authority.signed.renewal()),
+            Some(_) => None,
+        };
+        let renew = Some(self.serving.renewal());
+        let times = [
+            (switch, Due::Switch),
+            (renew, Due::Renew),
+            (announce, Due::Announce),
+            (forget, Due::Forget),
+        ];
+        let mut earliest = u64::MAX;
+        for (time, due) in times {
+            match time {
+                Some(time) if time <= now => return due,
+                Some(time) => earliest = earliest.min(time),
+                None => {}
+            }
+        }
+        Due::Nothing(earliest)
+    }
+
+    /// The keyring after the step that is due; `None` if none is.
+    pub(super) fn after(&self, name: &str, now: u64) -> Result<Option<Self>, KeyringError> {
+        let mut after = self.clone();
+        match self.due(now) {
+            Due::Nothing(_) => return Ok(None),
+            Due::Renew => after.serving = authority::serving(&self.authority, name, now)?,
+            Due::Announce => after.next = Some(authority::authority(now)?),
+            Due::Switch => {
+                if let Some(next) = after.next.take() {
+                    after.serving = authority::serving(&next, name, now)?;
+                    let old = std::mem::replace(&mut after.authority, next);
+                    after.retired.push(Retired {
+                        certificate: old.signed.certificate,
+                        since: now,
+                    });
+                }
+            }
+            Due::Forget => after
+                .retired
+                .retain(|old| old.since + CA_OVERLAP_SECONDS > now),
+        }
+        Ok(Some(after))
+    }
+
+    /// The certificate and key to serve.
+    pub(super) fn pair(&self) -> Result<Pair, KeyringError> {
+        let Signed {
+            certificate, key, ..
+        } = &self.serving;
+        Ok(Pair::from_pem(certificate.as_bytes(), key.as_bytes())?)
+    }
+
+    /// The CAs that agents should trust, PEM.
+    pub(super) fn bundle(&self) -> String {
+        let next = self.next.iter().map(|next| &next.signed.certificate);
+        let retired = self.retired.iter().map(|old| &old.certificate);
+        let own = std::iter::once(&self.authority.signed.certificate);
+        own.chain(next).chain(retired).map(String::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "keyring_tests.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+//! A hundred years of rotation, with agents that have yesterday's CA bundle.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::*;
+
+const NAME: &str = "portolan-controller";
+const DAY: u64 = 24 * 3600;
+/// Some day in 2026.
+const START: u64 = 1_795_000_000;
+
+fn believes(bundle: &str, pair: &Pair, now: u64) -> Result<(), rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider);
+    let verifier = verifier.build().unwrap();
+    let name = ServerName::try_from(NAME).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+    let certificate = pair.certificate().unwrap();
+    let verified = verifier.verify_server_cert(certificate, &[], &name, &[], now);
+    verified.map(drop)
+}
+
+#[test]
+fn rotation_depends_on_the_time_alone() {
+    let first = Keyring::new(NAME, START).unwrap();
+    let renewal = START + 54 * DAY;
+    assert_eq!(first.due(START), Due::Nothing(renewal));
+    assert_eq!(first.due(renewal - 1), Due::Nothing(renewal));
+    assert_eq!(first.due(renewal), Due::Renew);
+    assert!(first.after(NAME, START).unwrap().is_none());
+    let renewed = first.after(NAME, renewal).unwrap().unwrap();
+    assert_eq!(renewed.due(renewal), Due::Nothing(renewal + 54 * DAY));
+    assert_eq!(renewed.bundle(), first.bundle());
+    // The CA is replaced after three fifths of ten years.
+    let old = Keyring {
+        serving: authority::serving(&first.authority, NAME, START + 2190 * DAY).unwrap(),
+        ..first
+    };
+    let now = START + 2190 * DAY;
+    assert_eq!(old.due(now - 1), Due::Nothing(now));
+    assert_eq!(old.due(now), Due::Announce);
+    let announced = old.after(NAME, now).unwrap().unwrap();
+    assert_eq!(announced.serving, old.serving);
+    assert_eq!(announced.due(now), Due::Nothing(now + DAY));
+    let switched = announced.after(NAME, now + DAY).unwrap().unwrap();
+    assert_ne!(switched.serving, old.serving);
+    assert_eq!(switched.due(now + DAY), Due::Nothing(now + 2 * DAY));
+    let forgotten = switched.after(NAME, now + 2 * DAY).unwrap().unwrap();
+    assert!(forgotten.retired.is_empty());
+    assert!(!switched.bundle().starts_with(&old.bundle()));
+    assert!(switched.bundle().contains(&old.bundle()));
+    assert!(!forgotten.bundle().contains(&old.bundle()));
+}
+
+#[test]
+fn agents_with_the_bundle_of_yesterday_trust_the_certificate_of_today_for_a_century() {
+    let mut keyring = Keyring::new(NAME, START).unwrap();
+    let mut bundles = vec![(START, keyring.bundle())];
+    let mut authorities = 0;
+    let mut now = START;
+    while now < START + 100 * 365 * DAY {
+        while let Some(after) = keyring.after(NAME, now).unwrap() {
+            authorities += usize::from(after.authority != keyring.authority);
+            keyring = after;
+        }
+        bundles.push((now, keyring.bundle()));
+        // The bundles that were published within the last day.
+        while bundles.get(1).is_some_and(|(since, _)| *since <= now - DAY) {
+            bundles.remove(0);
+        }
+        let pair = keyring.pair().unwrap();
+        for (_, bundle) in &bundles {
+            believes(bundle, &pair, now).unwrap();
+        }
+        let Due::Nothing(next) = keyring.due(now) else {
+            panic!("something is due after all was done");
+        };
+        // It is good until then, also for an agent whose clock is behind.
+        believes(&keyring.bundle(), &pair, next).unwrap();
+        believes(&keyring.bundle(), &pair, now - 3000).unwrap();
+        now = next;
+    }
+    assert!((15..=17).contains(&authorities), "{authorities}");
+}
+
+#[test]
+fn serial_numbers_differ_and_keys_are_printed_nowhere() {
+    let one = Keyring::new(NAME, START).unwrap();
+    let two = Keyring::new(NAME, START).unwrap();
+    assert_ne!(one.authority.name, two.authority.name);
+    assert!(!format!("{one:?}").contains("PRIVATE"));
+    let text = serde_json::to_string(&one).unwrap();
+    assert_eq!(serde_json::from_str::<Keyring>(&text).unwrap(), one);
+    assert!(believes(&two.bundle(), &one.pair().unwrap(), START).is_err());
+}

@@ -1,0 +1,205 @@
+//! The controllers' own CA, in a Secret that all replicas share, and the CA bundle in a ConfigMap that agents mount.
+//! Touches: the API server, these two objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use thiserror::Error;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::Presented;
+use super::keyring::{Keyring, KeyringError};
+use crate::auth::Named;
+
+/// Interval between two checks of the Secret, which another replica may have updated.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
+/// Delay before the next check after an error.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Timeout of all calls of one check together.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Key of the keyring in the Secret.
+const KEYRING: &str = "keyring.json";
+/// Key of the CA bundle in the ConfigMap.
+const BUNDLE: &str = "ca.crt";
+/// Maximum number of attempts in one check when another replica writes at the same time.
+const MAX_WRITE_ATTEMPTS: u32 = 5;
+
+/// Where CA and certificates are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The Secret.
+    pub secret: Named,
+    /// The ConfigMap.
+    pub bundle: Named,
+    /// The name in the certificates.
+    pub name: String,
+}
+
+/// Why CA or certificate could not be updated.
+#[derive(Debug, Error)]
+enum KeptError {
+    #[error("{0}")]
+    Calls(#[from] kube::Error),
+    #[error("it was not created by Portolan; delete it to let the controller create a new one")]
+    Foreign,
+    #[error("{0}")]
+    Keyring(#[from] KeyringError),
+    #[error("repeated write conflicts")]
+    Conflict,
+    #[error("no answer within {} s", CHECK_TIMEOUT.as_secs())]
+    Silent,
+}
+
+/// Maintains CA and certificate.
+pub struct Keeper {
+    kept: Kept,
+    secrets: Api<Secret>,
+    bundles: Api<ConfigMap>,
+}
+
+impl Keeper {
+    /// A keeper that uses this API server.
+    pub fn new(client: Client, kept: Kept) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), &kept.secret.namespace),
+            bundles: Api::namespaced(client, &kept.bundle.namespace),
+            kept,
+        }
+    }
+
+    /// Checks and rotates while the program runs.
+    pub async fn follow(self, presented: Arc<Presented>) {
+        let mut logged = None;
+        loop {
+            let looked = timeout(CHECK_TIMEOUT, self.look(&presented)).await;
+            match looked.unwrap_or(Err(KeptError::Silent)) {
+                Ok(()) => {
+                    logged = None;
+                    sleep(POLL_INTERVAL).await;
+                }
+                Err(error) => {
+                    let words = error.to_string();
+                    if logged.as_ref() != Some(&words) {
+                        let (secret, bundle) = (&self.kept.secret, &self.kept.bundle);
+                        warn!(
+                            %secret, %bundle,
+                            "keeping the previous certificate, if any: {words}"
+                        );
+                        logged = Some(words);
+                    }
+                    sleep(RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    /// Reads the keyring, performs the steps that are due, and serves the result.
+    async fn look(&self, presented: &Presented) -> Result<(), KeptError> {
+        let keyring = self.current().await?;
+        // Publish the bundle first: agents must trust a CA before it signs.
+        self.publish(keyring.bundle()).await?;
+        if presented.replace(keyring.pair()?) {
+            let secret = &self.kept.secret;
+            info!(%secret, "serving a new certificate");
+        }
+        Ok(())
+    }
+
+    /// The keyring after all steps that are due.
+    async fn current(&self) -> Result<Keyring, KeptError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs();
+        let name = &self.kept.secret.name;
+        let params = PostParams::default();
+        for _ in 0..MAX_WRITE_ATTEMPTS {
+            let written = match self.secrets.get_opt(name).await? {
+                None => {
+                    let secret = self.first(ObjectMeta::default(), now)?;
+                    self.secrets.create(&params, &secret).await
+                }
+                // An installation without the right to create Secrets provides an empty one.
+                Some(secret) if secret.data.as_ref().is_none_or(BTreeMap::is_empty) => {
+                    let secret = self.first(secret.metadata, now)?;
+                    self.secrets.replace(name, &params, &secret).await
+                }
+                Some(secret) => {
+                    let keyring = read(&secret).ok_or(KeptError::Foreign)?;
+                    let Some(after) = keyring.after(&self.kept.name, now)? else {
+                        return Ok(keyring);
+                    };
+                    info!(secret = %self.kept.secret, due = ?keyring.due(now), "renewing");
+                    let secret = self.secret(&after, secret.metadata)?;
+                    self.secrets.replace(name, &params, &secret).await
+                }
+            };
+            match written {
+                Ok(_) => {}
+                // Another replica was faster; its keyring is equally good.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(KeptError::Conflict)
+    }
+
+    fn first(&self, metadata: ObjectMeta, now: u64) -> Result<Secret, KeptError> {
+        info!(secret = %self.kept.secret, "creating a CA, since there is none yet");
+        self.secret(&Keyring::new(&self.kept.name, now)?, metadata)
+    }
+
+    fn secret(&self, keyring: &Keyring, metadata: ObjectMeta) -> Result<Secret, KeptError> {
+        let text = serde_json::to_vec(keyring).map_err(|_| KeptError::Foreign)?;
+        Ok(Secret {
+            metadata: ObjectMeta {
+                name: Some(self.kept.secret.name.clone()),
+                ..metadata
+            },
+            data: Some(BTreeMap::from([(KEYRING.to_owned(), ByteString(text))])),
+            ..Secret::default()
+        })
+    }
+
+    async fn publish(&self, bundle: String) -> Result<(), KeptError> {
+        let name = &self.kept.bundle.name;
+        let params = PostParams::default();
+        let present = self.bundles.get_opt(name).await?;
+        let data = present.as_ref().and_then(|map| map.data.as_ref());
+        if data.and_then(|data| data.get(BUNDLE)) == Some(&bundle) {
+            return Ok(());
+        }
+        let metadata = present.as_ref().map(|map| map.metadata.clone());
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                ..metadata.unwrap_or_default()
+            },
+            data: Some(BTreeMap::from([(BUNDLE.to_owned(), bundle)])),
+            ..ConfigMap::default()
+        };
+        match present {
+            None => self.bundles.create(&params, &map).await?,
+            Some(_) => self.bundles.replace(name, &params, &map).await?,
+        };
+        Ok(())
+    }
+}
+
+fn read(secret: &Secret) -> Option<Keyring> {
+    let ByteString(text) = secret.data.as_ref()?.get(KEYRING)?;
+    serde_json::from_slice(text).ok()
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper")
+            .field("kept", &self.kept)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,176 @@
+//! The gRPC service that streams plans to agents.
+//!
+//! Touches: the network. One task per stream; a slow agent delays only its own stream.
+
+mod ack;
+mod behind;
+mod confirmed;
+mod connection;
+mod draining;
+mod drift;
+mod entrance;
+mod listen;
+mod outgoing;
+mod pace;
+mod session;
+mod trip;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use connection::Peer;
+use futures::{Stream, StreamExt as _};
+use portolan_proto::wire::plan_message::Message;
+use portolan_proto::wire::plan_stream_server::{PlanStream, PlanStreamServer};
+use portolan_proto::{MAX_MESSAGE_BYTES, wire};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::agent_registry::AgentRegistry;
+use crate::auth::{Admission, Reason, Refusal};
+use crate::store::Store;
+use crate::telemetry::changes::Changes;
+
+pub use entrance::Entrance;
+use listen::Socket;
+pub use listen::{Listen, ListenError, Listener};
+use outgoing::Outgoing;
+use pace::Pace;
+
+/// Capacity of the queue of messages to one agent. Each has at most [`portolan_proto::CHUNK_BYTES`] of entries, so an
+/// agent that does not read costs little.
+const QUEUE_CAPACITY: usize = 1;
+
+/// Interval of HTTP/2 keepalive pings to a silent agent, and the timeout for the last message of a revoked stream.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+
+/// The service.
+#[derive(Debug, Clone)]
+struct Plans {
+    store: Arc<Store>,
+    registry: Arc<AgentRegistry>,
+    entrance: Entrance,
+    changes: Changes,
+    pace: Pace,
+    /// True once the server is about to end.
+    ending: watch::Receiver<bool>,
+}
+
+type Messages = Pin<Box<dyn Stream<Item = Result<wire::PlanMessage, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl PlanStream for Plans {
+    type WatchStream = Messages;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<wire::AgentMessage>>,
+    ) -> Result<Response<Messages>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let admission = self.admit(peer.as_ref(), request.metadata()).await?;
+        let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
+        let (plans, answers) = (self.clone(), request.into_inner());
+        let written = peer.map(|peer| peer.written).unwrap_or_default();
+        let counters = self.entrance.counters.clone();
+        let outgoing = Outgoing::new(queue.clone(), written, counters.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = session::run(&plans, &admission, answers, outgoing) => {}
+                refusal = admission.revoked() => {
+                    let node = admission.node().unwrap_or_default();
+                    plans.entrance.refusals.note(node, &refusal);
+                    // An agent that does not read notices when its connection ends.
+                    drop(timeout(KEEP_ALIVE_INTERVAL, queue.send(Err(refusal.into()))).await);
+                }
+            }
+        });
+        counters.opened();
+        let messages = ReceiverStream::new(messages).map(|message| message.map(|whole| *whole));
+        let messages = messages.inspect(move |message| {
+            if let Ok(wire::PlanMessage {
+                message: Some(Message::Commit(_) | Message::Batch(_)),
+            }) = message
+            {
+                counters.batch();
+            }
+        });
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+impl Plans {
+    /// Admits an agent with a valid connection and token.
+    async fn admit(
+        &self,
+        peer: Option<&Peer>,
+        metadata: &MetadataMap,
+    ) -> Result<Admission, Status> {
+        let plain = || {
+            Refusal::new(
+                Reason::plain_text,
+                "this controller uses TLS, but the agent does not: start it with --controller-ca and \
+                 --token-file, without --insecure",
+            )
+        };
+        let admitted = match peer.filter(|peer| peer.plain) {
+            Some(_) => Err(plain()),
+            None => self.entrance.gate.admit(metadata).await,
+        };
+        let from = peer.map_or("", |peer| &peer.from);
+        let admitted = admitted.inspect_err(|refusal| self.entrance.refusals.note(from, refusal));
+        if let Some(peer) = peer.filter(|_| admitted.is_ok()) {
+            peer.let_in();
+        }
+        Ok(admitted?)
+    }
+}
+
+/// Serves plans until `end` completes; reports of agents are recorded on the registry. Streams are then asked to
+/// reconnect elsewhere, since they never end on their own.
+///
+/// # Errors
+/// The error of the transport if it cannot continue.
+pub async fn serve(
+    listener: Listener,
+    store: Arc<Store>,
+    registry: Arc<AgentRegistry>,
+    end: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
+    let (end_streams, ending) = watch::channel(false);
+    let end = async move {
+        end.await;
+        end_streams.send_replace(true);
+    };
+    let Listener {
+        socket,
+        entrance,
+        changes,
+    } = listener;
+    let plans = PlanStreamServer::new(Plans {
+        store,
+        registry,
+        entrance: entrance.clone(),
+        changes,
+        pace: Pace::default(),
+        ending,
+    })
+    .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let server = tonic::transport::Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .add_service(plans);
+    let path = match &socket {
+        Socket::Unix(_, path) => Some(path.clone()),
+        Socket::Tcp(_) => None,
+    };
+    let incoming = ReceiverStream::new(entrance.receive(socket));
+    let served = server.serve_with_incoming_shutdown(incoming, end).await;
+    if let Some(path) = path {
+        // A remaining socket is replaced at the next start.
+        drop(std::fs::remove_file(path));
+    }
+    served
+}

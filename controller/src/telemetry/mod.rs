@@ -1,0 +1,4 @@
+//! What operators see of a running controller: metrics, and metrics and traces of single changes.
+
+pub mod changes;
+pub mod metrics;

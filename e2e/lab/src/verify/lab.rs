@@ -1,0 +1,66 @@
+//! The parts of the lab that run a unit.
+
+use std::path::Path;
+
+use crate::tiers::Work;
+
+/// The lab, which runs everything.
+pub(super) const FOLDER: &str = "e2e/lab";
+
+/// Whether a file of the lab affects how a unit runs.
+pub(super) fn runs(path: &Path, work: Work) -> bool {
+    let part = path
+        .strip_prefix(Path::new(FOLDER).join("src"))
+        .ok()
+        .and_then(|path| path.iter().next());
+    let is_other = part.is_some_and(|part| is_other_part(&part.to_string_lossy(), work));
+    !is_other && !is_beside_units(path)
+}
+
+/// Whether a file or folder of the lab's sources has no part in running a unit.
+fn is_other_part(part: &str, work: Work) -> bool {
+    let in_guest = matches!(
+        work,
+        Work::IpvsTest(..) | Work::Scenario(_) | Work::Kernel(_) | Work::Demo | Work::ClusterDemo
+    );
+    let is_real = work.is_real();
+    match part {
+        // They judge results afterwards, parse the command line, or implement other commands.
+        "semantics" | "cli" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
+        "images" => work != Work::Images && !is_real,
+        "real" => !is_real,
+        "kernels.rs" => !matches!(work, Work::Kernel(_)),
+        "mutate" | "mutate.rs" => work != Work::Mutations,
+        "guest" => !in_guest && !is_real,
+        "installed" => !in_guest && work != Work::Images && !is_real,
+        "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
+        "tools" | "control_plane.rs" => !work.needs_api_server() && !in_guest,
+        "scenarios" | "scenarios.rs" => !in_guest && !is_real,
+        "cluster.rs" => !matches!(work, Work::Cluster(_) | Work::Kubernetes(_)),
+        _ => false,
+    }
+}
+
+/// Files of [`FOLDER`] that select units, order them, determine inputs, store results and print them. None of them
+/// affects how a unit runs. The list of units counts by each unit's own entry, which is in its key.
+pub(super) const BESIDE_UNITS: [&str; 9] = [
+    "src/tiers/list.rs",
+    "src/verify/inputs.rs",
+    "src/verify/lab.rs",
+    "src/verify/mod.rs",
+    "src/verify/report.rs",
+    "src/verify/results.rs",
+    "src/verify/scenarios.rs",
+    "src/verify/schedule.rs",
+    "src/verify/workspace.rs",
+];
+
+/// Whether a file of the lab runs no unit.
+fn is_beside_units(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let is_listed = |name: &&str| {
+        path.strip_prefix(FOLDER)
+            .is_ok_and(|path| path == Path::new(name))
+    };
+    stem.ends_with("tests") || BESIDE_UNITS.iter().any(is_listed)
+}

@@ -1,0 +1,46 @@
+//! Reads of the API server by the controllers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use super::STEP;
+use super::lab::Lab;
+use crate::checks::Checks;
+
+/// How long reads of controllers at rest are counted.
+const REST: Duration = Duration::from_secs(20);
+
+/// The controllers read from watches. They read the ProxyConfig every 30 s for the write budget, and compare ProxyPlans
+/// and slices with the store every 10 minutes.
+pub(super) fn at_rest(lab: &Lab<'_>, checks: &mut Checks) {
+    let expected = [
+        "get proxyconfigs",
+        "list proxyplans",
+        "list proxyplanslices",
+    ];
+    let waits = lab.stage.waits;
+    // The controllers may still write statuses and events of the installation.
+    let rest = waits.eventually("the controllers to read from watches only", STEP, || {
+        let before = lab.release.audit()?.reads();
+        std::thread::sleep(REST);
+        let reads = since(&before, &lab.release.audit()?.reads());
+        let few = |(name, count): (&String, &usize)| expected.contains(&&**name) && *count <= 2;
+        ensure!(reads.iter().all(few), "{reads:?} in {REST:?}");
+        Ok(())
+    });
+    checks.check("at rest the controllers read from watches", rest);
+}
+
+/// Later reads, by verb and resource.
+pub(super) fn since(
+    before: &BTreeMap<String, usize>,
+    after: &BTreeMap<String, usize>,
+) -> BTreeMap<String, usize> {
+    let new = |(name, count): (&String, &usize)| {
+        let count = count.saturating_sub(before.get(name).copied().unwrap_or_default());
+        (count > 0).then(|| (name.clone(), count))
+    };
+    after.iter().filter_map(new).collect()
+}
