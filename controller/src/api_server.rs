@@ -128,10 +128,10 @@ mod tests {
             "--kubeconfig /nowhere/config: No such file or directory (os error 2); check the file"
         );
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        let error = KubeconfigError::ReadConfig(missing, "/root/.kube/config".into());
+        let error = KubeconfigError::ReadConfig(missing, "/home/admin/.kube/config".into());
         assert_eq!(
             ApiServerError::Nowhere(error).to_string(),
-            "no API server: read /root/.kube/config: entity not found; give --kubeconfig FILE, or within a pod \
+            "no API server: read /home/admin/.kube/config: entity not found; give --kubeconfig FILE, or within a pod \
              --api-server URL"
         );
     }

@@ -13,11 +13,10 @@ use crate::{limit, schema};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::guard_rules()))]
 pub struct GuardSpec {
-    /// Report: an event, a metric and `status.guard` report the loss. Hold: additionally, nodes keep the endpoints
-    /// until the annotation `proxy.portolan.dev/approve` of this object contains `status.guard.id`, until
-    /// `releaseAfter` has passed, or until the endpoints, or others with their addresses, return. A controller that
-    /// starts during a hold makes no plans until the hold ends, so nodes that are connected to it receive no changes.
-    /// Default: Report.
+    /// Report: an event, a metric and `status.guard` report the loss. Hold: additionally, nodes keep the endpoints. A
+    /// hold ends when the annotation `proxy.portolan.dev/approve` of this object contains `status.guard.id`, after
+    /// `releaseAfter`, or when the endpoints return or others have their addresses. A controller that starts during a
+    /// hold makes no plans until the hold ends, so nodes that are connected to it receive no changes. Default: Report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<GuardMode>")]
     pub mode: Option<GuardMode>,
@@ -69,10 +68,10 @@ pub struct GuardStatus {
     /// When the loss ends without an approval.
     #[schemars(schema_with = "schema::moment")]
     pub release_time: Time,
-    /// Endpoints that vanished and have not returned.
+    /// Number of endpoints that vanished and have not returned.
     #[schemars(range(min = 0))]
     pub lost_endpoints: u32,
-    /// Ready endpoints of the cluster, including the lost ones.
+    /// Number of ready endpoints of the cluster, including the lost ones.
     #[schemars(range(min = 0))]
     pub ready_endpoints: u32,
     /// A summary for users, with the next step.

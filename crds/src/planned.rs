@@ -94,12 +94,13 @@ pub enum Protocol {
 pub struct ListUse {
     /// The endpoint list: `cluster` (all ready endpoints; if there are none, the terminating ones that still serve),
     /// `zone/Z` (those that hints assign to zone Z) or `node/N` (those on node N, or that hints assign to it). In
-    /// ProxyPlanSlices it is only `cluster`, `zone` or `node`: the zone or the name of each node that uses the slice.
+    /// `heads` of a ProxyPlanSlice the name is omitted: `zone` and `node` stand for the zone and the name of the node
+    /// that uses the slice.
     #[schemars(length(max = 260))]
     pub scope: String,
     /// The endpoints as address and port, if `scope` is a node with its name; the lists of the cluster and of zones are
-    /// in ProxyPlanSlices. Traffic to an empty list is rejected. If there are more than 512, the last entry says how
-    /// many were omitted.
+    /// in ProxyPlanSlices. New connections to an empty list are refused. If there are more than 512, the last entry
+    /// says how many were omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::OWN_ENDPOINTS), inner(length(max = 80)))]
     pub endpoints: Option<Vec<String>>,
@@ -148,7 +149,8 @@ pub struct HealthCheck {
     /// The port, 1 to 65535.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
-    /// Distinct addresses of ready endpoints on this node, by IP family. The port answers 503 if there are none.
+    /// Number of distinct addresses of ready endpoints on this node, by IP family. The port answers 503 if there are
+    /// none.
     pub local_endpoints: FamilyCounts,
 }
 

@@ -37,19 +37,19 @@ use crate::{
         name = "Nodes",
         type_ = "integer",
         json_path = ".status.counts.nodes",
-        description = "Nodes that have a plan."
+        description = "Number of Nodes that have a plan."
     ),
     printcolumn(
         name = "Services",
         type_ = "integer",
         json_path = ".status.counts.services",
-        description = "Services that this proxy serves."
+        description = "Number of Services that this proxy serves."
     ),
     printcolumn(
         name = "Warnings",
         type_ = "integer",
         json_path = ".status.counts.warnings",
-        description = "Warnings about Services, EndpointSlices and other objects that are not Nodes."
+        description = "Number of warnings about Services, EndpointSlices and other objects that are not Nodes."
     ),
     printcolumn(
         name = "Revision",
@@ -172,9 +172,9 @@ pub struct ProxyConfigStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigCounts {
-    /// Nodes that have a plan.
+    /// Number of Nodes that have a plan.
     pub nodes: u32,
-    /// Services that this proxy serves: those with a cluster IP and a matching service-proxy-name label.
+    /// Number of Services that this proxy serves: those with a cluster IP and a matching service-proxy-name label.
     pub services: u32,
     /// Total number of warnings, including those in `warnings`.
     pub warnings: u32,

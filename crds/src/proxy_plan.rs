@@ -25,7 +25,7 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
     shortname = "pp",
     status = "ProxyPlanStatus",
     derive = "PartialEq",
-    doc = "What one Node must program for Services, and whether it has done so. Each Node has a ProxyPlan of the same name. The controller writes all of it and reverts changes by others. Nodes do not read it (agents receive plans directly from a controller), so deleting or editing it does no harm. `spec` is written at most every 30 s for each node. `status` is written within seconds when a condition changes, and otherwise every 5 minutes; large clusters may delay both. `status.heartbeatTime` is when the status was written.",
+    doc = "What one Node must program for Services, and whether it has done so. Each Linux Node has a ProxyPlan of the same name. The controller writes all of it and reverts changes by others. Nodes do not read it (agents receive plans directly from a controller), so deleting or editing it does no harm. `spec` is written at most every 30 s for each node. `status` is written within seconds when a condition changes, and otherwise every 5 minutes; large clusters may delay both. `status.heartbeatTime` is when the status was written.",
     printcolumn(
         name = "Zone",
         type_ = "string",
@@ -36,13 +36,13 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
         name = "Services",
         type_ = "integer",
         json_path = ".spec.counts.services",
-        description = "Services that the node serves."
+        description = "Number of Services that the node serves."
     ),
     printcolumn(
         name = "Local",
         type_ = "integer",
         json_path = ".spec.counts.localEndpoints",
-        description = "Endpoints of Services on the node."
+        description = "Number of endpoints of Services on the node."
     ),
     printcolumn(
         name = "Settings",
@@ -60,7 +60,7 @@ use crate::{HealthCheck, PlannedService, ProxyPlanStatus, Warning, limit};
         name = "Lag",
         type_ = "string",
         json_path = ".status.lag",
-        description = "Time from the creation of the last plan update to the node's report that its kernel has it."
+        description = "Time from the creation of the last batch of changes to the node's report that its kernel has it."
     ),
     printcolumn(
         name = "Healthy",
@@ -89,7 +89,7 @@ pub struct ProxyPlanSpec {
     /// How much the node serves. If nothing else of this object changes, counts are updated at most every 5 minutes.
     pub counts: PlanCounts,
     /// Services that this node serves differently from other nodes: it has endpoints of a Service with a traffic
-    /// policy Local, or hints assign endpoints to it. At most about 100 kB; `overflow` says where the rest is.
+    /// policy Local, or hints assign endpoints to it. At most 80 KiB; `overflow` says where the rest is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::SERVICES))]
     pub services: Vec<PlannedService>,
@@ -115,13 +115,13 @@ pub struct ProxyPlanSpec {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanCounts {
-    /// Services that the node serves.
+    /// Number of Services that the node serves.
     pub services: u32,
-    /// Frontends of the Services that the node serves: addresses with ports. A node port counts once.
+    /// Number of frontends of the Services that the node serves: addresses with ports. A node port counts once.
     pub frontends: u32,
-    /// Endpoints to which this node sends connections to Services, counted for each port and IP family.
+    /// Number of endpoints to which this node sends connections to Services, counted for each port and IP family.
     pub endpoints: u32,
-    /// Endpoints of Services that run on this node, ready or not.
+    /// Number of endpoints of Services that run on this node, ready or not.
     pub local_endpoints: u32,
     /// Total number of warnings about the Node, including those in `warnings`.
     pub warnings: u32,
@@ -131,7 +131,7 @@ pub struct PlanCounts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Topology {
-    /// Services for which this node uses only the endpoints that hints assign to it or its zone.
+    /// Number of Services for which this node uses only the endpoints that hints assign to it or its zone.
     pub hinted_services: u32,
     /// Services whose hints are ignored on this node, so that it uses all endpoints, with the reasons: the first 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -158,9 +158,9 @@ pub struct IgnoredHints {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overflow {
-    /// Services of `spec.services` that did not fit.
+    /// Number of Services of `spec.services` that did not fit.
     pub services: u32,
-    /// Health check ports of `spec.healthChecks` that did not fit.
+    /// Number of health check ports of `spec.healthChecks` that did not fit.
     pub health_checks: u32,
     /// Number of ProxyPlanSlices of scope Node that contain them; 0 if none do.
     pub slices: u32,

@@ -123,8 +123,8 @@ pub struct SliceHead {
     /// Nodes program the Service before all other Services when they start; absent means false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub boot_critical: bool,
-    /// How long connections to a removed endpoint are kept, in seconds, from the annotation; absent means the value
-    /// in the settings.
+    /// How long TCP connections to a removed endpoint may continue after it has left the cluster, in seconds, from the
+    /// annotation; absent means the value in the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub drain_seconds: Option<u32>,
@@ -132,7 +132,8 @@ pub struct SliceHead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15))]
     pub scheduler: Option<String>,
-    /// Ports of the Service. Scopes `zone` and `node` mean the zone and the name of the node that uses the slice.
+    /// Ports of the Service. Scopes `zone` and `node` stand for the zone and the name of the node that uses the
+    /// slice.
     #[schemars(length(max = limit::PORTS))]
     pub ports: Vec<PlannedPort>,
     /// Number of ports that were omitted because of the size limit.

@@ -26,22 +26,23 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::LABEL_CHARS))]
     pub settings_revision: Option<String>,
-    /// Time from the creation of the last plan update by the controller to the agent's report that the kernel has it,
-    /// such as `41ms`.
+    /// Time from the creation of the last batch of changes by the controller to the agent's report that the kernel has
+    /// it, such as `41ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20))]
     pub lag: Option<String>,
-    /// Kernel operations of the last plan update.
+    /// Number of kernel operations of the last batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub operations: Option<i64>,
-    /// Kernel entries that other programs had changed when the agent last compared the kernel with the plan; absent
-    /// until the agent has reported. With spec.settings.drift Repair of the ProxyConfig they are repaired at once.
+    /// Number of kernel entries that other programs had changed when the agent last compared the kernel with the plan;
+    /// absent until the agent has reported. With spec.settings.drift Repair of the ProxyConfig they are repaired at
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub drift: Option<i64>,
-    /// Failed kernel operations of the last plan update, with causes: the first 5. The agent retries them; its log on
-    /// the node contains all of them.
+    /// Failed kernel operations of the last batch, with causes: the first 5. The agent retries them; its log on the
+    /// node contains all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::FAILURES), inner(length(max = limit::MESSAGE_CHARS)))]
     pub failures: Vec<String>,
@@ -63,7 +64,7 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = limit::NAME_CHARS))]
     pub agent_pod: Option<String>,
-    /// When this status was written. If it is older than 10 minutes, no controller writes it: check their logs.
+    /// When this status was written. If it is older than 15 minutes, no controller writes it: check their logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub heartbeat_time: Option<Time>,

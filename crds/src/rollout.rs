@@ -58,15 +58,16 @@ pub struct RolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::some_nodes")]
     pub max_parallel: Option<IntOrString>,
-    /// How many nodes may fail or lose their agents after they received a change, before the rollout waits: a number,
-    /// or a percentage such as `5%`. For canaries it is 0. Also how many agents are replaced at a time, at least 1.
-    /// Default: 1.
+    /// The rollout waits while more than this many nodes with the change fail or have lost their agents: a number, or a
+    /// percentage of the nodes that the change affects, such as `5%`. For canaries it is 0. Also how many agents are
+    /// replaced at a time, at least 1. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_nodes")]
     pub max_unavailable: Option<IntOrString>,
-    /// What happens when a gate fails. Rollback: the nodes with the change get the former settings back, and the
-    /// change is retried only after it has been modified, or the rollout has been paused and resumed. Pause: no other
-    /// node receives it until the rollout has been paused and resumed. Default: Rollback.
+    /// What happens when a change fails. Rollback: the nodes with the change get the former settings back, and the
+    /// change is retried only after it has been modified, or after `kubectl proxyplan rollout resume`. Pause: no other
+    /// node receives it until `kubectl proxyplan rollout resume`. Without this command: set `paused` to true, wait for
+    /// the phase Paused or for `status.rollout.tryAgain`, and set it to false. Default: Rollback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::choice::<OnFailure>")]
     pub on_failure: Option<OnFailure>,
@@ -107,7 +108,7 @@ pub struct GatesSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_drifted_nodes: Option<u32>,
-    /// The longest time from the creation of a plan update until the kernel has it, on 99 of 100 nodes. Default: `5s`.
+    /// How long `status.lag` of the ProxyPlans may be, on 99 of 100 nodes. Default: `5s`.
     #[serde(
         rename = "programmingP99",
         default,
@@ -126,11 +127,11 @@ pub enum WavesBy {
     All,
 }
 
-/// What happens when a gate fails.
+/// What happens when a change fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
     /// The nodes with the change get the former settings back.
     Rollback,
-    /// No other node receives the change until the rollout has been paused and resumed.
+    /// No other node receives the change until `kubectl proxyplan rollout resume`.
     Pause,
 }

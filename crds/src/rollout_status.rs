@@ -12,8 +12,8 @@ use crate::{limit, schema};
 #[serde(rename_all = "camelCase")]
 pub struct RolloutStatus {
     /// Complete: all nodes have the desired settings. Progressing: a wave is receiving the change. Soaking: a wave
-    /// has it and is observed. Paused: by `spec.rollout.paused`. Halted: a gate failed, and the rollout continues
-    /// after it has been paused and resumed. RolledBack: a gate failed, and the change was rolled back.
+    /// has it and is observed. Paused: by `spec.rollout.paused`. Halted: the change failed, and the rollout continues
+    /// after `kubectl proxyplan rollout resume`. RolledBack: the change failed and was rolled back.
     #[schemars(schema_with = "schema::choice::<RolloutPhase>")]
     pub phase: RolloutPhase,
     /// The revision in force: that of all nodes except those that have received the current change.
@@ -60,7 +60,7 @@ pub struct RolloutStatus {
     /// The rolled-back change is retried when the rollout is resumed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub try_again: bool,
-    /// A gate failed; the rollout continues only after it has been paused and resumed.
+    /// The change failed; the rollout continues only after `kubectl proxyplan rollout resume`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub halted: bool,
     /// Earlier and current revisions of settings, the last 10 at most, in the order in which they came into force. It
@@ -82,9 +82,9 @@ pub enum RolloutPhase {
     Soaking,
     /// It is paused by `spec.rollout.paused`.
     Paused,
-    /// A gate failed; the rollout continues only after it has been paused and resumed.
+    /// The change failed; the rollout continues only after `kubectl proxyplan rollout resume`.
     Halted,
-    /// A gate failed, and the change was rolled back.
+    /// The change failed and was rolled back.
     RolledBack,
 }
 

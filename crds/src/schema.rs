@@ -135,6 +135,22 @@ pub(crate) fn address_or_none(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The listen address `T` of a server, whose descriptions contain these defaults.
+pub(crate) fn listen<T: JsonSchema>(
+    generator: &mut SchemaGenerator,
+    address: &str,
+    port: &str,
+) -> Schema {
+    let mut schema = T::json_schema(generator);
+    for (field, default) in [("bindAddress", address), ("port", port)] {
+        let description = schema.pointer_mut(&format!("/properties/{field}/description"));
+        if let Some(Value::String(text)) = description {
+            *text = format!("{text} Default: {default}.");
+        }
+    }
+    schema
+}
+
 /// A port range such as `30000-32767`.
 pub(crate) fn port_range(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

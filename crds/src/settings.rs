@@ -2,7 +2,7 @@
 //!
 //! The controller enforces the rules below too when it reads manifests.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use crate::schema;
@@ -90,9 +90,11 @@ pub struct SettingsSpec {
     pub disk: Option<DiskSpec>,
     /// Where the agent serves the health of the node. Default: 0.0.0.0, port 10256.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "healthz")]
     pub healthz: Option<ListenSpec>,
     /// Where the agent serves metrics. Default: 127.0.0.1, port 10249.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "metrics")]
     pub metrics: Option<ListenSpec>,
     /// Serve Services whose label `service.kubernetes.io/service-proxy-name` has this value; empty means
     /// those without the label. Default: empty.
@@ -242,7 +244,8 @@ pub struct TimeoutsSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConntrackSpec {
-    /// Maximum number of entries per CPU core. Default: 32768.
+    /// Maximum number of entries per CPU core. Its product with the number of cores is limited to 1048576. 0 keeps the
+    /// kernel's value. Default: 32768.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_core: Option<u32>,
     /// Lower bound of the maximum number of entries. Default: 131072.
@@ -278,9 +281,9 @@ pub struct SyncSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub period: Option<String>,
-    /// How long the agent waits after it began to apply a change of the plan before it applies the next one, at most
-    /// `period`. Changes in between are applied together, or earlier with a comparison. With more than `2m`, waiting
-    /// nodes look overdue (condition Applied False, reason AnswerOverdue). Default: `0s`.
+    /// Shortest time between the starts of two applications of changes, at most `period`. Changes that arrive meanwhile
+    /// are applied together. A full comparison applies them earlier. With more than `2m`, nodes that wait that long
+    /// have the condition Applied False with the reason AnswerOverdue. Default: `0s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::duration")]
     pub min_period: Option<String>,
@@ -290,7 +293,8 @@ pub struct SyncSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainSpec {
-    /// How long connections to a removed endpoint may continue. Default: `1m`.
+    /// How long TCP connections to a removed endpoint may continue after it has left the cluster. The annotation
+    /// `proxy.portolan.dev/drain` of a Service overrides it. Connections of UDP and SCTP end at once. Default: `1m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::seconds")]
     pub deadline: Option<String>,
@@ -321,17 +325,27 @@ pub struct DiskSpec {
     pub grace: Option<String>,
 }
 
-/// The listen address of a server in the agent.
+/// The listen address of a server in the agent. The schemas of its uses add the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenSpec {
     /// The listen address. 0.0.0.0 or :: listens on all addresses of both IP families; an empty string disables the
-    /// server. Default: 0.0.0.0 for healthz, 127.0.0.1 for metrics.
+    /// server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::address_or_none")]
     pub bind_address: Option<String>,
-    /// The port; 0 disables the server. Default: 10256 for healthz, 10249 for metrics.
+    /// The port; 0 disables the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub port: Option<u16>,
+}
+
+/// Where the agent serves the health of the node.
+fn healthz(generator: &mut SchemaGenerator) -> Schema {
+    schema::listen::<ListenSpec>(generator, "0.0.0.0", "10256")
+}
+
+/// Where the agent serves metrics.
+fn metrics(generator: &mut SchemaGenerator) -> Schema {
+    schema::listen::<ListenSpec>(generator, "127.0.0.1", "10249")
 }

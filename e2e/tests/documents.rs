@@ -8,6 +8,8 @@
     reason = "a test"
 )]
 
+#[path = "documents/outputs.rs"]
+mod outputs;
 #[path = "documents/words.rs"]
 mod words;
 

@@ -17,6 +17,7 @@ mod part;
 mod schedule;
 mod steps;
 mod traffic;
+mod write;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,14 +25,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, NodePlan};
-use portolan_reconcile::{
-    Desired, Ipv6Off, Network, Observed, Op, Owned, Phase, Scope, Shared, diff, postpones, ready,
-};
+use portolan_reconcile::{Ipv6Off, Network, Observed, Owned, Shared};
 use tokio::sync::watch;
-use tracing::{debug, warn};
+use tracing::warn;
 
 pub use self::applied::Applied;
-use self::chunks::Chunks;
 use self::drain::Drains;
 use self::drift::DriftWatch;
 pub use self::flows::{FlowCounter, FlowCounters};
@@ -276,136 +274,6 @@ impl<K: Kernel> Programmer<K> {
         }
         if outcome.failed > 0 || outcome.unfinished {
             self.shared = None;
-        }
-    }
-
-    /// Reconciles the kernel with the complete plan. Without a shadow there is nothing to compare with; the failed
-    /// read is reported elsewhere.
-    fn write(&mut self, desired: Desired, outcome: &mut Outcome) {
-        self.shared = None;
-        let Some(mut shadow) = self.shadow.take() else {
-            return;
-        };
-        let adopts = self.owned.is_none();
-        self.unrecorded |= adopts;
-        let mut owned = self
-            .owned
-            .take()
-            .unwrap_or_else(|| Owned::adopt(&shadow, &desired));
-        owned.excluded.clone_from(&desired.excluded);
-        self.drift.judge(&mut shadow, &owned, &desired);
-        let scope = Scope::Everything;
-        let sound = self.carry_out(&mut shadow, &desired, &mut owned, &scope, outcome);
-        self.drift.settle(&shadow, &desired);
-        self.retire_devices(outcome);
-        // A saved plan may be incomplete, so ownership is determined again with the first plan from a controller.
-        self.owned = (self.source == Source::Controller || !adopts).then_some(owned);
-        self.shadow = Some(shadow);
-        self.shared = Some(Shared::from(desired));
-        if !sound {
-            self.discard_shadow();
-        }
-    }
-
-    /// Reconciles the part of the kernel in scope. Returns false if the kernel differed from the shadow.
-    fn carry_out(
-        &mut self,
-        shadow: &mut Observed,
-        desired: &Desired,
-        owned: &mut Owned,
-        scope: &Scope,
-        outcome: &mut Outcome,
-    ) -> bool {
-        for rules in &desired.rules {
-            if let Some(reason) = shadow.unread_rules.get(&rules.family) {
-                let action = format!("read {} rules", rules.family);
-                outcome.fail(&KernelError::new(&action, reason), &[rules.family]);
-            }
-        }
-        if let Some(off) = desired.lacks_ipv6 {
-            outcome.fail(&observe::without_ipv6(off), &[Family::Ipv6]);
-        }
-        self.unrecorded |= owned.claim(desired);
-        self.save_record(owned, outcome);
-        let phases = outcome.step("diff", |_| diff(shadow, desired, owned));
-        let may_remove = self.source == Source::Controller;
-        let phases = phases
-            .into_iter()
-            .filter(|(phase, _)| may_remove || !phase.is_removal());
-        let mut phases = phases.peekable();
-        while let Some((phase, ops)) = phases.next() {
-            debug!(?phase, operations = ops.len(), "writing");
-            if let (Phase::AddUnroutedServers, Some((Phase::LoadRules, rules))) =
-                (phase, phases.peek())
-            {
-                // The sets that the rules need exist already or have failed: their phase comes before.
-                self.kernel
-                    .prepare(&ready(rules.clone(), shadow, desired).0);
-            }
-            outcome.unfinished |= postpones(phase, &ops);
-            // An operation whose precondition failed could open or remove too much.
-            let (ops, held_back) = ready(ops, shadow, desired);
-            for (op, reason) in held_back {
-                outcome.hold_back(&KernelError::new(&op, reason));
-            }
-            outcome.step(phase.name(), |outcome| {
-                for ops in Chunks::of(ops) {
-                    self.apply(&ops, shadow, desired, outcome);
-                }
-            });
-        }
-        shadow.share(desired);
-        let sound = self.begin_drains(shadow, desired, owned, scope);
-        self.unrecorded |= owned.release(shadow, desired, scope);
-        self.save_record(owned, outcome);
-        // Only after all writes: before, the next datagram would create the same flow again (S-128).
-        if self.source == Source::Controller {
-            outcome.step("flows", |_| self.flows.clean(&mut self.kernel, desired));
-        }
-        sound && !outcome.in_doubt
-    }
-
-    fn apply(
-        &mut self,
-        ops: &[Op],
-        shadow: &mut Observed,
-        desired: &Desired,
-        outcome: &mut Outcome,
-    ) {
-        let results = ops.iter().zip(self.kernel.apply(ops));
-        // The range of successful operations since the last failure.
-        let mut done = 0..0;
-        for (place, (op, result)) in results.enumerate() {
-            match result {
-                Ok(()) => {
-                    outcome.operations += 1;
-                    self.flows.note(op, desired);
-                    done.end = place + 1;
-                }
-                Err(error) => {
-                    shadow.note_all(&ops[done], desired);
-                    done = place + 1..place + 1;
-                    self.drift.failed(op);
-                    outcome.fail_op(op, &error);
-                }
-            }
-        }
-        shadow.note_all(&ops[done], desired);
-    }
-
-    /// Saves the record if it changed. Services work without it, but a failure is reported and retried in the next
-    /// pass.
-    fn save_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
-        if self.unrecorded && !outcome.unrecorded {
-            match self.record.write(&owned.recorded) {
-                Ok(()) => self.unrecorded = false,
-                Err(problem) => {
-                    outcome.unrecorded = true;
-                    // No family is affected: Services work without it.
-                    let error = KernelError::new("record virtual servers", &problem);
-                    outcome.fail(&error, &[]);
-                }
-            }
         }
     }
 }

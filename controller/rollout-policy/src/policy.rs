@@ -66,7 +66,7 @@ pub enum By {
 pub enum OnFailure {
     /// The nodes with the change get the former settings back.
     Rollback,
-    /// No other node receives the change until the operator has paused and resumed the rollout.
+    /// No other node receives the change until the operator has resumed the rollout.
     Pause,
 }
 

@@ -7,9 +7,10 @@ use crate::operator::agents::Agents;
 
 #[derive(Debug, Args)]
 pub(super) struct AgentsArguments {
-    /// ConfigMap with the template of the agents' DaemonSets, as daemonset.yaml. The leading controller creates two of
-    /// them, with the suffixes -blue and -green, reverts changes made by others and follows the ConfigMap. During a
-    /// rollout of agents one has the former version and one the new; otherwise one is empty.
+    /// ConfigMap with the template of the agents' DaemonSets, as daemonset.yaml. The leading controller creates one
+    /// with the suffix -blue, and for the first rollout of agents a second one with the suffix -green. It reverts
+    /// changes by others and follows the ConfigMap. During a rollout of agents, one has the former template and the
+    /// other the new one.
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -27,7 +28,7 @@ pub(super) struct AgentsArguments {
         requires = "controller_pods"
     )]
     controllers_configmap: Option<Named>,
-    /// Label selector of the controller pods in the namespace of that ConfigMap, like app=portolan-controller.
+    /// Label selector of the controller pods in the namespace of that ConfigMap, such as app=portolan-controller.
     #[arg(
         long,
         value_name = "SELECTOR",

@@ -32,7 +32,7 @@ pub(crate) struct ExplainQuestion {
     /// Node that receives the client's packets, usually the client's own.
     #[arg(long, value_name = "NAME", env = "PORTOLAN_NODE")]
     node: String,
-    /// Service, optionally with one of its ports by name or number, like shop/cart:http.
+    /// Service, optionally with one of its ports by name or number, such as shop/cart:http.
     #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
     service: Wanted,
     /// The client: the IP address of a pod; `outside` for a client outside the cluster; `node` for the node itself.

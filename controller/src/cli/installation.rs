@@ -15,8 +15,8 @@ use crate::installation::{check, each_node, gone};
 pub(super) struct InstallationArguments {
     #[command(subcommand)]
     what: What,
-    /// Kubeconfig for the API server. Default: KUBECONFIG, ~/.kube/config, or the service account of the pod together
-    /// with --api-server.
+    /// Kubeconfig for the API server. Default: KUBECONFIG, otherwise ~/.kube/config; in a pod with --api-server, the
+    /// pod's service account.
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
     /// Address of the API server; overrides the kubeconfig's.

@@ -39,8 +39,8 @@ pub(super) struct RunArguments {
     /// again when it changes. Default: watch a cluster.
     #[arg(long, value_name = "DIR", env = "PORTOLAN_MANIFESTS", conflicts_with_all = ["kubeconfig", "context", "api_server"])]
     manifests: Option<PathBuf>,
-    /// Kubeconfig for the API server. Default: KUBECONFIG, ~/.kube/config, or the service account of the pod together
-    /// with --api-server.
+    /// Kubeconfig for the API server. Default: KUBECONFIG, otherwise ~/.kube/config; in a pod with --api-server, the
+    /// pod's service account.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: its current one.

@@ -19,7 +19,7 @@ use crate::telemetry::changes::{
 
 #[derive(Debug, Args)]
 pub(super) struct TelemetryArguments {
-    /// Log filter: error, warn, info, debug, or a directive like portolan_controller=debug.
+    /// Log filter: error, warn, info, debug, or a directive such as portolan_controller=debug.
     #[arg(
         long,
         value_name = "FILTER",
@@ -36,8 +36,8 @@ pub(super) struct TelemetryArguments {
         env = "PORTOLAN_LOG_FORMAT"
     )]
     log_format: LogFormat,
-    /// OTLP/gRPC endpoint for traces of changes (a collector or Jaeger), like http://127.0.0.1:4317. Traces cover the
-    /// agents, which export nothing themselves.
+    /// OTLP/gRPC endpoint for traces of changes (a collector or Jaeger), such as http://127.0.0.1:4317. Traces cover
+    /// the agents, which export nothing themselves.
     #[arg(long, value_name = "URL", env = "PORTOLAN_TRACES")]
     traces: Option<String>,
     /// Share of changes whose traces are kept, 0 to 1. Slow and failed changes are always kept, up to 60 per minute.

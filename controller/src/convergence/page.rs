@@ -71,7 +71,7 @@ fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String
             "its agent cannot read {}; check whether it is older than the controller",
             acked.undecodable[0]
         ),
-        Some(_) => "its agent has not answered the plan update yet".into(),
+        Some(_) => "its agent has not answered the last batch yet".into(),
         None => "its agent has just connected".into(),
     }
 }

@@ -17,8 +17,8 @@ use crate::{cli, watch};
 /// How the API server is reached.
 #[derive(Debug, Args)]
 pub(super) struct ClusterArguments {
-    /// Kubeconfig for the API server. Default: KUBECONFIG, ~/.kube/config, or the service account of the pod together
-    /// with --api-server.
+    /// Kubeconfig for the API server. Default: KUBECONFIG, otherwise ~/.kube/config; in a pod with --api-server, the
+    /// pod's service account.
     #[arg(long, value_name = "FILE", global = true)]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig. Default: its current one.

@@ -51,9 +51,9 @@ enum Command {
     /// Lists the nodes that need attention first: failing, not answering, disconnected, outdated and drifted ones, then
     /// the slowest.
     ///
-    /// LAG is the time from the creation of the last plan update until the kernel has it. OPERATIONS are the kernel
-    /// operations of this update. DRIFT counts kernel entries that other programs changed. A node is outdated if no
-    /// controller has written the status of its ProxyPlan for 15 minutes.
+    /// LAG is the time from the creation of the last batch of changes until the kernel has it. OPERATIONS counts the
+    /// kernel operations of this batch. DRIFT counts kernel entries that other programs changed. A node is outdated if
+    /// no controller has written the status of its ProxyPlan for 15 minutes.
     ///
     /// Exit codes: 0 if all nodes are healthy and have their plans in force, 1 if not, 2 if the state is unknown, also
     /// if no ProxyPlan exists.

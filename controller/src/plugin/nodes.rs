@@ -66,9 +66,9 @@ struct Row {
     node: String,
     zone: Option<String>,
     state: State,
-    /// From the creation of the last plan update to the agent's report that the kernel has it.
+    /// From the creation of the last batch to the agent's report that the kernel has it.
     lag_milliseconds: Option<u64>,
-    /// Kernel operations of the last plan update.
+    /// Kernel operations of the last batch.
     operations: Option<i64>,
     /// Kernel entries that other programs changed.
     drift: Option<i64>,

@@ -16,7 +16,7 @@ pub(super) enum Output {
     /// A table for people.
     #[default]
     Table,
-    /// JSON for programs.
+    /// JSON for tools.
     Json,
 }
 
@@ -94,7 +94,7 @@ mod tests {
             in_force: 812,
             waiting: vec![Waiting {
                 node: "node-17".into(),
-                reason: "its agent has not answered the plan update yet".into(),
+                reason: "its agent has not answered the last batch yet".into(),
             }],
             excluded: vec![Excluded {
                 node: "edge-2".into(),
@@ -108,7 +108,7 @@ mod tests {
           https://10.0.0.5:10271: connection refused
 
         NODE     STATE           WHY
-        node-17  waiting         its agent has not answered the plan update yet
+        node-17  waiting         its agent has not answered the last batch yet
         edge-2   not waited for  it is not Ready, and its agent is not connected
         ");
     }

@@ -285,14 +285,14 @@ fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> St
             )
         }
         State::NotAnswered => {
-            "the agent is connected and has not answered its first plan update yet; if that lasts, its log on the node \
+            "the agent is connected and has not answered its first batch yet; if that lasts, its log on the node \
              names the cause"
                 .into()
         }
         State::Overdue => {
             let sent = delivery.and_then(|delivery| delivery.overdue);
             format!(
-                "the agent has not answered the plan update of {}; the node keeps its last plan; check its log for a \
+                "the agent has not answered the batch of {}; the node keeps its last plan; check its log for a \
                  stuck thread that programs the kernel",
                 moment(sent.unwrap_or(SystemTime::UNIX_EPOCH)).0
             )

@@ -83,7 +83,7 @@ fn addresses_of_balancers_are_for_nodes_unless_the_balancer_wants_the_traffic() 
     assert_eq!(
         ignored[0],
         "status.loadBalancer.ingress[4].ipMode: \"Tunnel\" is not known, so nodes leave 203.0.113.10 to \
-         the balancer; write VIP or Proxy"
+         the load balancer; write VIP or Proxy"
     );
     assert!(
         ignored[1].starts_with("status.loadBalancer.ingress[5].ip: \"nonsense\""),

@@ -9,7 +9,8 @@ const HEAD: &str = "# Alerts
 <!-- Made by `PORTOLAN_WRITE_REFERENCE=1 cargo test -p portolan-e2e --test reference`; do not edit. -->
 
 All alerts of `charts/portolan/monitoring/rules.yaml`, with their causes and the next check. Words in capitals stand for
-labels of the alert. [monitoring.md](../operate/monitoring.md#alerts) groups them by question.
+labels of the alert or for names that you insert, and VALUE for its value.
+[monitoring.md](../operate/monitoring.md#alerts) groups them by question.
 ";
 
 pub(crate) fn page() -> String {
@@ -27,8 +28,8 @@ pub(crate) fn page() -> String {
         };
         let severity = rule["labels"]["severity"].as_str().unwrap();
         let after = match rule["for"].as_str() {
-            Some(duration) => format!("after {duration}"),
-            None => "at once".to_owned(),
+            Some(duration) if duration != "0m" => format!("after {duration}"),
+            _ => "at once".to_owned(),
         };
         let annotation = |key: &str| with_placeholders(rule["annotations"][key].as_str().unwrap());
         page.push_str(&format!(

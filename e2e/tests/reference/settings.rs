@@ -10,6 +10,8 @@ const HEAD: &str = "# Settings
 All fields of `spec` of the ProxyConfig `default`. [settings-and-rollout.md](../operate/settings-and-rollout.md)
 describes how a change reaches nodes. `kubectl explain proxyconfig.spec --recursive` prints the same fields.
 
+A duration has the units h, m, s and ms in this order, such as `1m30s`; one in whole seconds has no ms.
+
 | field | type | values | meaning |
 | --- | --- | --- | --- |
 ";
@@ -83,10 +85,25 @@ fn values(field: &Value) -> String {
             .collect::<Vec<_>>()
             .join(", ");
     }
+    if let Some(kind) = duration(field) {
+        return kind.to_owned();
+    }
     match (field["minimum"].as_f64(), field["maximum"].as_f64()) {
         (Some(least), Some(most)) => format!("{least} to {most}"),
         (Some(least), None) => format!("from {least}"),
         (None, Some(most)) => format!("up to {most}"),
         (None, None) => String::new(),
     }
+}
+
+/// The kind of duration that a rule of the schema requires; `None` for other fields.
+fn duration(field: &Value) -> Option<&'static str> {
+    let rules = field["x-kubernetes-validations"].as_array()?;
+    let mut rules = rules.iter().filter_map(|rule| rule["rule"].as_str());
+    let rule = rules.find(|rule| rule.starts_with("self.matches('^(0|([0-9]{1,6}h)?"))?;
+    Some(if rule.contains("ms)?") {
+        "duration"
+    } else {
+        "duration in whole seconds"
+    })
 }

@@ -24,7 +24,7 @@ pub(super) struct Desired {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Form {
-    /// One JSON object.
+    /// JSON for tools.
     Json,
 }
 

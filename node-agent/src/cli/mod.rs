@@ -27,7 +27,7 @@ const DEFAULT_FILTER: &str = "info";
 #[derive(Debug, Parser)]
 #[command(name = "portolan-agent", version)]
 struct Arguments {
-    /// Log filter: error, warn, info, debug, or a directive like portolan_agent::receive=debug.
+    /// Log filter: error, warn, info, debug, or a directive such as portolan_agent::receive=debug.
     #[arg(
         long,
         global = true,
@@ -110,9 +110,9 @@ enum LogFormat {
 /// Output format of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// Text for people.
+    /// A table for people.
     Table,
-    /// One JSON object.
+    /// JSON for tools.
     Json,
 }
 

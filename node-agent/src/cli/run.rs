@@ -37,11 +37,12 @@ pub(super) struct Run {
     /// Name of this node's Node object; trimmed and lower-cased. Default: the host name.
     #[arg(long, env = "PORTOLAN_NODE", value_name = "NAME")]
     node: Option<String>,
-    /// Addresses of all controllers, separated by commas: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`.
+    /// Addresses of all controllers, comma-separated: `IP:PORT`, `[IPv6]:PORT` or `unix:PATH`. Required unless
+    /// --controllers-file is given.
     #[arg(
         long,
         env = "PORTOLAN_CONTROLLER",
-        value_name = "ADDRESS",
+        value_name = "ADDRESS,...",
         value_delimiter = ',',
         required_unless_present = "controllers_file"
     )]

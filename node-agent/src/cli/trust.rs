@@ -13,7 +13,8 @@ pub(super) struct TrustArguments {
     /// use it only with loopback, Unix sockets and in labs.
     #[arg(long, env = "PORTOLAN_INSECURE", conflicts_with_all = ["controller_ca", "token_file"])]
     insecure: bool,
-    /// CA certificates for the controller's certificate (PEM); read at each connection.
+    /// CA certificates for the controller's certificate (PEM); read at each connection. `run` needs them, except with
+    /// --insecure.
     #[arg(long, env = "PORTOLAN_CONTROLLER_CA", value_name = "FILE")]
     controller_ca: Option<PathBuf>,
     /// DNS name in the controller's certificate, independent of its address.
@@ -24,7 +25,7 @@ pub(super) struct TrustArguments {
         default_value = "portolan-controller"
     )]
     controller_name: String,
-    /// Projected token of the agent's service account; read at each connection.
+    /// Projected token of the agent's service account; read at each connection. `run` needs it, except with --insecure.
     #[arg(long, env = "PORTOLAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

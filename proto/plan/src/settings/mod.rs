@@ -1,13 +1,16 @@
 //! The settings in force on a node. Names follow KubeProxyConfiguration if the meaning is the same.
 
-use std::fmt;
+mod period;
+mod port_range;
+
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use thiserror::Error;
+use serde::{Deserialize, Serialize};
+
+pub use self::period::{Period, PeriodError};
+pub use self::port_range::{PortRange, PortRangeError};
 
 /// All user settings of a node's proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,65 +192,6 @@ pub enum HostFirewall {
     Respect,
 }
 
-/// An inclusive port range, written as `30000-32767`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortRange {
-    /// The first port.
-    pub first: u16,
-    /// The last port.
-    pub last: u16,
-}
-
-impl Default for PortRange {
-    fn default() -> Self {
-        Self {
-            first: 30_000,
-            last: 32_767,
-        }
-    }
-}
-
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.first, self.last)
-    }
-}
-
-/// The text is not a port range.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text:?} is not a port range; write the first and the last port, for example 30000-32767")]
-pub struct PortRangeError {
-    /// The text as received.
-    pub text: String,
-}
-
-impl FromStr for PortRange {
-    type Err = PortRangeError;
-
-    fn from_str(text: &str) -> Result<Self, PortRangeError> {
-        let error = || PortRangeError { text: text.into() };
-        let number = |text: &str| text.parse().ok().filter(|port| *port > 0);
-        let (first, last) = text.split_once('-').ok_or_else(error)?;
-        let range = number(first).zip(number(last));
-        let range = range.filter(|(first, last)| first <= last);
-        let (first, last) = range.ok_or_else(error)?;
-        Ok(Self { first, last })
-    }
-}
-
-impl Serialize for PortRange {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for PortRange {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 /// The external IPs that Services may use (CVE-2020-8554).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -402,117 +346,5 @@ impl ListenSettings {
     /// Whether the server is enabled.
     pub fn is_on(&self) -> bool {
         self.port != 0
-    }
-}
-
-/// A duration in whole milliseconds, written as in Kubernetes: `30s`, `1m30s`, `250ms`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Period {
-    milliseconds: u64,
-}
-
-impl Period {
-    /// A duration of whole seconds.
-    pub const fn seconds(seconds: u32) -> Self {
-        // A widening conversion; `u64::from` is not const.
-        #[allow(clippy::cast_lossless)]
-        Self {
-            milliseconds: seconds as u64 * 1000,
-        }
-    }
-
-    /// A duration of whole milliseconds.
-    pub const fn milliseconds(milliseconds: u64) -> Self {
-        Self { milliseconds }
-    }
-
-    /// The duration in milliseconds.
-    pub const fn as_milliseconds(self) -> u64 {
-        self.milliseconds
-    }
-
-    /// The duration as a standard library value.
-    pub const fn as_duration(self) -> std::time::Duration {
-        std::time::Duration::from_millis(self.milliseconds)
-    }
-}
-
-/// Written like a Go duration without its zero parts: `1h`, `1m30s`, `250ms`, `0s`.
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.milliseconds == 0 {
-            return f.write_str("0s");
-        }
-        let mut rest = self.milliseconds;
-        for (unit, length) in UNITS {
-            let count = rest / length;
-            rest %= length;
-            if count > 0 {
-                write!(f, "{count}{unit}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Units and their lengths in milliseconds, longest first.
-const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-
-/// The text is not a duration.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "{text:?} is not a duration; write whole numbers with units h, m, s or ms, like 30s or 1m30s"
-)]
-pub struct PeriodError {
-    /// The text as received.
-    pub text: String,
-}
-
-impl FromStr for Period {
-    type Err = PeriodError;
-
-    fn from_str(text: &str) -> Result<Self, PeriodError> {
-        let error = || PeriodError { text: text.into() };
-        let mut rest = text;
-        let mut milliseconds = 0u64;
-        if rest.is_empty() {
-            return Err(error());
-        }
-        while !rest.is_empty() {
-            let digits = rest
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(rest.len());
-            let (number, tail) = rest.split_at(digits);
-            let letters = tail
-                .find(|c: char| c.is_ascii_digit())
-                .unwrap_or(tail.len());
-            let (unit, tail) = tail.split_at(letters);
-            let length = match UNITS.iter().find(|(name, _)| *name == unit) {
-                Some((_, length)) => *length,
-                // Go also writes a zero without a unit.
-                None if unit.is_empty() && text == "0" => 0,
-                None => return Err(error()),
-            };
-            let count: u64 = number.parse().map_err(|_| error())?;
-            milliseconds = count
-                .checked_mul(length)
-                .and_then(|part| milliseconds.checked_add(part))
-                .ok_or_else(error)?;
-            rest = tail;
-        }
-        Ok(Self { milliseconds })
-    }
-}
-
-impl Serialize for Period {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Period {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
     }
 }
