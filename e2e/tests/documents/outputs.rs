@@ -54,10 +54,11 @@ fn collect(folder: &Path, lines: &mut BTreeSet<String>) {
         let path = entry.path();
         if path.is_dir() {
             collect(&path, lines);
-        } else if path
-            .extension()
-            .is_some_and(|end| ["snap", "txt", "yaml", "rs"].iter().any(|known| end == *known))
-        {
+        } else if path.extension().is_some_and(|end| {
+            ["snap", "txt", "yaml", "rs"]
+                .iter()
+                .any(|known| end == *known)
+        }) {
             let text = std::fs::read_to_string(&path).unwrap();
             lines.extend(text.lines().map(normalized));
         }
