@@ -1,4 +1,4 @@
-//! The write budget: the rate limit of writes to the API server. `next` in `reconcilers` enforces it. Pure; the time
+//! The write budget: the rate limit of writes to the API server. `Reconcilers::next` enforces it. Pure; the time
 //! since the start is an argument.
 //!
 //! Invariant: at most `rate × (s + 1)` writes are made in any interval of `s` seconds.

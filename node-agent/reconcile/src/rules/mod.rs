@@ -1,5 +1,5 @@
 //! The constant iptables rules. Their number does not depend on the cluster; everything that does is in sets.
-//! `guard` enforces `loadBalancerSourceRanges`.
+//! The function `guard` below enforces `loadBalancerSourceRanges`.
 //!
 //! Rules are written exactly as `iptables-save` prints them, so that loaded and observed rules can be compared as
 //! text.
