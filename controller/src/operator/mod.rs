@@ -1,7 +1,8 @@
-//! What only the leader does, on kube-runtime: agents and settings change in waves, and a change that loses many
-//! endpoints at once is held.
+//! The work of the leader, on kube-runtime: agents and settings change in waves, and a mass loss of endpoints is
+//! recorded.
 //!
-//! A follower runs these tasks too: each waits until its controller leads ([`leading`]).
+//! A follower has these tasks too. Those of [`agents`] and [`rollout`] wait until it leads ([`leading`]). The one of
+//! [`guard`] also stores a new loss on a follower, because only the controllers that saw the endpoints know of it.
 
 pub mod agents;
 pub mod guard;
