@@ -1,8 +1,8 @@
 //! The Portolan controller: watches the cluster once, plans every node, streams the plans.
 //!
 //! Data goes one way: [`watch`] (a cluster) or [`manifests`] (files) → [`from_kube`] → the planner, held by [`engine`] →
-//! [`store`] → [`stream`] to the agents. [`publish`] writes the plans as objects. What only the leader does is in
-//! [`operator`]: it changes agents and settings in waves, and holds changes that lose too many endpoints.
+//! [`store`] → [`stream`] to the agents. [`publish`] writes the plans as objects. The work of the leader is in
+//! [`operator`]: it changes agents and settings in waves, and records a mass loss of endpoints.
 #![forbid(unsafe_code)]
 
 pub mod admin;
