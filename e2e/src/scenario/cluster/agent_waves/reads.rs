@@ -9,16 +9,18 @@ use super::STEP;
 use super::lab::Lab;
 use crate::checks::Checks;
 
-/// How long reads of controllers at rest are counted: longer than the longest interval of a task but that of comparing
-/// objects, so a task that reads periodically is seen in each attempt.
-const REST: Duration = Duration::from_secs(40);
+/// How long reads of controllers at rest are counted: longer than the interval of any read but the comparison with the
+/// store, so each attempt sees a task that reads periodically.
+const REST: Duration = Duration::from_secs(65);
 
-/// The controllers read from watches. They read the ProxyConfig every 30 s for the write budget, and compare ProxyPlans
-/// and slices with the store every 10 minutes.
+/// The controllers read from watches. Each of the two reads the ProxyConfig every 30 s for the write budget, and the
+/// Secret and the ConfigMap of its authority every 60 s. They compare ProxyPlans and slices with the store every 10
+/// minutes.
 pub(super) fn at_rest(lab: &Lab<'_>, checks: &mut Checks) {
-    // Two controllers.
     let expected = BTreeMap::from([
-        ("get proxyconfigs", 4),
+        ("get proxyconfigs", 6),
+        ("get secrets", 4),
+        ("get configmaps", 4),
         ("list proxyplans", 2),
         ("list proxyplanslices", 2),
     ]);
