@@ -31,6 +31,7 @@ pub const PROGRAMS: &[Program] = &[
     program("dash", "dash", "guest: a shell that starts real tools before busybox's own"),
     program("debootstrap", "debootstrap", "lab: the system of nodes with kubelets"),
     program("depmod", "kmod", "lab: module dependencies of the guest's kernel"),
+    program("df", "coreutils", "lab: free space for builds and images"),
     program("dpkg", "dpkg", "lab: unpacks the kernel package without installing it"),
     program("dpkg-query", "dpkg", "lab: which packages are installed, and their files"),
     program("id", "coreutils", "lab: whether it runs as root"),

@@ -16,6 +16,7 @@ mod report;
 mod results;
 mod scenarios;
 mod schedule;
+mod space;
 mod work;
 mod workspace;
 
@@ -73,6 +74,9 @@ pub fn run(order: &Order) -> Result<bool> {
     let (since, before) = (Instant::now(), Processors::look());
     let tiers = choose(&order.tiers, order.how.long)?;
     let copy = Copy::update()?;
+    if !order.list {
+        space::check(&copy.target)?;
+    }
     let results = Results::open()?;
     let units = units(&tiers, &copy, order.how)?;
     let mut done = Done::default();
