@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-mod defaults;
 mod definition;
 mod guard;
 pub mod limit;

@@ -17,7 +17,8 @@ mod translation;
 
 pub use finding::{Finding, Outcome};
 
-use portolan_crds::{ProxyConfig, ProxyConfigSpec, SettingsSpec};
+use portolan_crds::{ExternalIpsSpec, ProxyConfig, ProxyConfigSpec};
+use portolan_plan::Settings;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
@@ -55,7 +56,10 @@ impl Conversion {
         let mut spec = self.config.spec.clone();
         let settings = spec.settings.get_or_insert_default();
         if settings.external_ips.is_none() {
-            settings.external_ips = SettingsSpec::written_out().external_ips;
+            let ranges = Settings::default().external_ips.allowed_cidrs;
+            settings.external_ips = Some(ExternalIpsSpec {
+                allowed_cidrs: Some(ranges.iter().map(ToString::to_string).collect()),
+            });
         }
         json!({"config": {"spec": spec}})
     }

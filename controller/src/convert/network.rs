@@ -81,8 +81,7 @@ impl Translation {
         if let Some(problem) = not_for_every_node(target, address) {
             return self.listen_everywhere(&given, target, port, place, problem);
         }
-        let mut ours = SettingsSpec::written_out();
-        let usual = place(&mut ours).clone().unwrap_or_default();
+        let usual = place(&mut self.defaults).clone().unwrap_or_default();
         // An unspecified address means both families in Portolan; in kube-proxy only the IPv6 one does.
         let of_spec = usual.bind_address.and_then(|text| text.parse().ok());
         let same =

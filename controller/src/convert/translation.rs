@@ -7,7 +7,7 @@ use portolan_plan::Period;
 
 use super::fields::{Fields, Given, wrong};
 use super::finding::{Finding, Outcome};
-use crate::from_kube::FieldError;
+use crate::from_kube::{FieldError, default_spec};
 
 /// Default bit by which Portolan marks packets for IPVS.
 const DEFAULT_CAPTURE_BIT: u8 = 12;
@@ -55,6 +55,8 @@ pub(super) struct Translation {
     pub(super) mode: Mode,
     /// Whether kube-proxy serves node ports on loopback addresses if it serves them on all.
     pub(super) answers_on_loopback: bool,
+    /// Portolan's defaults.
+    pub(super) defaults: SettingsSpec,
     settings: SettingsSpec,
     findings: Vec<Finding>,
 }
@@ -78,6 +80,7 @@ impl Translation {
             fields,
             mode,
             answers_on_loopback: false,
+            defaults: default_spec()?,
             settings: SettingsSpec::default(),
             findings: Vec::new(),
         };
@@ -141,10 +144,9 @@ impl Translation {
     ) {
         let value = given.value.clone().unwrap_or(default);
         let becomes = format!("spec.settings.{target}: {value}");
-        let ours = SettingsSpec::written_out();
-        let mut with = ours.clone();
+        let mut with = self.defaults.clone();
         set(&mut with, value.clone());
-        if with == ours {
+        if with == self.defaults {
             return self.note(Outcome::Same, given, "");
         }
         set(&mut self.settings, value);

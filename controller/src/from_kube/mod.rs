@@ -2,7 +2,6 @@
 //!
 //! An invalid object is rejected as a whole, and [`FieldError`] names the field. Values that the API accepts but a
 //! proxy cannot use are left out and recorded with the object (S-8, S-9, S-111).
-//! (S-8, S-9, S-111).
 
 mod annotations;
 mod content;
@@ -24,3 +23,4 @@ pub use node::{node, service_cidr};
 pub use proxy_config::{proxy_config, proxy_config_at_once, stored_revision};
 pub use rollout::{asked, revision_name, revision_number, rollout_state};
 pub use service::service;
+pub use settings::default_spec;

@@ -4,9 +4,11 @@ use ipnet::IpNet;
 use portolan_crds as given;
 use portolan_plan::{
     CaptureSettings, ConntrackSettings, DiskSettings, Drift, HostFirewall, ListenSettings,
-    MasqueradeSettings, Period, PortRange, Settings, SyncSettings, TimeoutSettings,
+    MasqueradeSettings, Period, PortRange, Settings, SettingsPatch, SyncSettings, TimeoutSettings,
 };
-use portolan_planner::model::SettingsPatch;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::detection::local_detection;
 use super::field::{FieldError, address, bounded, cidr, kernel_name, label, scheduler};
@@ -110,48 +112,33 @@ fn bits_differ(settings: &Settings) -> Result<(), FieldError> {
     Err(wrong("capture.bit", problem))
 }
 
+/// The meaning of an empty object: a spec with every field that has a default.
+///
+/// # Errors
+/// A default is not valid in a spec, which a test excludes.
+pub fn default_spec() -> Result<given::SettingsSpec, FieldError> {
+    converted(&Settings::default())
+}
+
 /// The given fields only, each with its nested defaults.
 pub(super) fn patch(given: &given::SettingsSpec) -> Result<SettingsPatch, FieldError> {
-    for (field, present) in [
-        ("externalIPs", given.external_ips.is_some()),
-        ("serviceProxyName", given.service_proxy_name.is_some()),
-    ] {
-        if present {
-            let problem = "affects what all nodes share; set it in spec.settings";
-            return Err(wrong(field, problem));
-        }
+    let of_nodes: Map<String, Value> = converted(&SettingsPatch::default())?;
+    let present: Map<String, Value> = converted(given)?;
+    if let Some(shared) = present.keys().find(|field| !of_nodes.contains_key(*field)) {
+        let problem = "affects what all nodes share; set it in spec.settings";
+        return Err(wrong(shared, problem));
     }
-    let whole = settings(given.clone())?;
-    /// The given fields with their defaults.
-    macro_rules! patch {
-        ($($field:ident),* $(,)?) => {
-            SettingsPatch { $($field: given.$field.is_some().then(|| whole.$field.clone()),)* }
-        };
-    }
-    #[allow(
-        clippy::clone_on_copy,
-        reason = "some fields are small, others are not"
-    )]
-    Ok(patch!(
-        scheduler,
-        node_port_addresses,
-        local_detection,
-        masquerade,
-        node_port_range,
-        capture,
-        host_firewall,
-        exclude_cidrs,
-        timeouts,
-        conntrack,
-        sync,
-        drain,
-        drift,
-        drop_invalid,
-        device,
-        disk,
-        healthz,
-        metrics,
-    ))
+    let mut whole: Map<String, Value> = converted(&settings(given.clone())?)?;
+    whole.retain(|field, _| present.contains_key(field));
+    converted(&whole)
+}
+
+/// The same fields in another type, by their names in manifests.
+fn converted<T: DeserializeOwned>(fields: &impl Serialize) -> Result<T, FieldError> {
+    let value = serde_json::to_value(fields);
+    value
+        .and_then(serde_json::from_value)
+        .map_err(|error| FieldError::new("spec.settings", error.to_string()))
 }
 
 /// `primary` alone, or ranges (S-34).

@@ -1,7 +1,9 @@
 //! ProxyConfig.
 
+use portolan_controller::from_kube::default_spec;
 use portolan_controller::manifests::FileContents;
 use portolan_plan::Settings;
+use serde_json::Value;
 
 use crate::{found, read, refused};
 use portolan_planner::model::Object;
@@ -25,13 +27,88 @@ fn settings(text: &str) -> Settings {
 #[test]
 fn the_defaults_of_the_resource_are_those_of_the_plan() {
     assert_eq!(settings(""), Settings::default());
-    let written = portolan_crds::SettingsSpec::written_out();
-    let text = serde_json::to_string(&written).unwrap();
+    let spec = default_spec().unwrap();
+    let text = serde_json::to_string(&spec).unwrap();
     assert_eq!(
         settings(text.trim_matches(['{', '}'])),
         Settings::default(),
         "{text}"
     );
+}
+
+/// Fields for detection modes other than the default have no default.
+const WITHOUT_DEFAULT: [&str; 3] = [
+    "localDetection.clusterCIDRs",
+    "localDetection.bridge",
+    "localDetection.prefix",
+];
+
+/// Defaults that are described in another way.
+const DESCRIBED: [(&str, &str); 4] = [
+    ("externalIPs.allowedCIDRs", "if omitted, all are"),
+    ("excludeCIDRs", "Default: none"),
+    ("serviceProxyName", "Default: empty"),
+    (
+        "timeouts.tcp",
+        "Default: the value of conntrack.tcpEstablished",
+    ),
+];
+
+#[test]
+fn the_schema_has_the_fields_of_the_settings_and_describes_their_defaults() {
+    let definitions = portolan_crds::definitions().unwrap();
+    let config = definitions
+        .iter()
+        .find(|found| found.file == "proxyconfigs.yaml");
+    let root =
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/settings/properties";
+    let schema = config.unwrap().object.pointer(root).unwrap();
+    let defaults = serde_json::to_value(default_spec().unwrap()).unwrap();
+    let mut left: Vec<String> = leaves(&defaults, "");
+    let mut fields = vec![(String::new(), schema)];
+    while let Some((path, properties)) = fields.pop() {
+        for (name, field) in properties.as_object().unwrap() {
+            let path = format!("{path}{name}");
+            if let Some(below) = field.get("properties") {
+                fields.push((path + ".", below));
+            } else if !WITHOUT_DEFAULT.contains(&&*path) {
+                left.retain(|other| *other != path);
+                let value = defaults.pointer(&format!("/{}", path.replace('.', "/")));
+                let value = value.unwrap_or_else(|| panic!("{path} has no default"));
+                let described = DESCRIBED.iter().find(|(field, _)| *field == path);
+                let expected = described.map(|(_, text)| (*text).to_owned());
+                let expected = expected.unwrap_or_else(|| format!("Default: {}", shown(value)));
+                let text = field["description"].as_str().unwrap().replace('`', "");
+                assert!(
+                    text.contains(&expected),
+                    "{path}: `{expected}` is not in: {text}"
+                );
+            }
+        }
+    }
+    assert_eq!(left, [""; 0], "settings that the schema does not have");
+}
+
+/// The paths of all values in an object.
+fn leaves(value: &Value, path: &str) -> Vec<String> {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, below)| leaves(below, &format!("{path}.{name}")))
+            .collect(),
+        _ => vec![path.trim_start_matches('.').to_owned()],
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let items: Vec<_> = items.iter().map(shown).collect();
+            format!("[{}]", items.join(", "))
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Settings, and the beginning of the error about them.

@@ -33,6 +33,6 @@ pub use plan::{Change, HashMismatch, NodePlan, StagedChanges};
 pub use settings::{
     CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings,
     HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period, PeriodError,
-    PortRange, PortRangeError, Settings, SyncSettings, TimeoutSettings,
+    PortRange, PortRangeError, Settings, SettingsPatch, SyncSettings, TimeoutSettings,
 };
 pub use terms::{ExternalClients, Family, Policy, Protocol, WhenEmpty};

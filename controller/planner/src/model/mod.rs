@@ -26,4 +26,4 @@ pub use kind::{Event, Kind, Object, ObjectId};
 pub use node::{Node, ServiceCidr};
 pub use reason::{AddressOwner, NodeOutsideRanges, Reason};
 pub use service::{External, NoClusterIp, Service, ServicePort};
-pub use settings::{Override, ProxyConfig, Revision, SettingsPatch, Staged};
+pub use settings::{Override, ProxyConfig, Revision, Staged};

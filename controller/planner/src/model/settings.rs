@@ -3,11 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portolan_plan::{
-    CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, HostFirewall,
-    ListenSettings, LocalDetection, MasqueradeSettings, PortRange, Settings, SyncSettings,
-    TimeoutSettings,
-};
+use portolan_plan::{Settings, SettingsPatch};
 use portolan_rollout_policy::Reach;
 
 use super::{ClusterObject, Guarding, Node};
@@ -52,51 +48,6 @@ pub struct Override {
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// The settings in place of the common ones.
     pub settings: SettingsPatch,
-}
-
-/// The fields of settings that may differ between nodes.
-macro_rules! patch {
-    ($($field:ident: $type:ty),* $(,)?) => {
-        /// Settings that override others, as whole fields. Which Services are served is the same for all nodes, so
-        /// those fields are missing.
-        #[derive(Debug, Clone, Default, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "each field is the one of that name in the settings")]
-        pub struct SettingsPatch {
-            $(pub $field: Option<$type>,)*
-        }
-
-        impl SettingsPatch {
-            /// Applies the fields that are set.
-            pub fn apply(&self, settings: &mut Settings) {
-                // Without `..`: a new setting must be listed here, or among those that all nodes share.
-                let Settings { $($field,)* external_ips: _, service_proxy_name: _ } = settings;
-                $(if let Some(value) = &self.$field {
-                    $field.clone_from(value);
-                })*
-            }
-        }
-    };
-}
-
-patch! {
-    scheduler: Arc<str>,
-    node_port_addresses: Vec<String>,
-    node_port_range: PortRange,
-    capture: CaptureSettings,
-    host_firewall: HostFirewall,
-    local_detection: LocalDetection,
-    masquerade: MasqueradeSettings,
-    exclude_cidrs: Vec<ipnet::IpNet>,
-    timeouts: TimeoutSettings,
-    conntrack: ConntrackSettings,
-    sync: SyncSettings,
-    drain: DrainSettings,
-    drift: Drift,
-    drop_invalid: bool,
-    device: Arc<str>,
-    disk: DiskSettings,
-    healthz: ListenSettings,
-    metrics: ListenSettings,
 }
 
 impl Revision {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::build::{
     GivenEndpoint, GivenExternal, GivenNode, GivenPolicy, GivenService, GivenSlice,
 };
-use portolan_plan::{LocalDetection, ServiceId, Settings};
+use portolan_plan::{LocalDetection, ServiceId, Settings, SettingsPatch};
 use portolan_planner::model::{
-    Event, Guarding, ObjectChange, Override, ProxyConfig, Revision, ServiceCidr, SettingsPatch,
-    SliceId, Staged,
+    Event, Guarding, ObjectChange, Override, ProxyConfig, Revision, ServiceCidr, SliceId, Staged,
 };
 use portolan_rollout_policy::Reach;
 use proptest::prelude::*;

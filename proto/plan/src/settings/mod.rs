@@ -1,5 +1,7 @@
 //! The settings in force on a node. Names follow KubeProxyConfiguration if the meaning is the same.
 
+#[macro_use]
+mod declare;
 mod period;
 mod port_range;
 
@@ -12,87 +14,57 @@ use serde::{Deserialize, Serialize};
 pub use self::period::{Period, PeriodError};
 pub use self::port_range::{PortRange, PortRangeError};
 
-/// All user settings of a node's proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Settings {
+declare! {
     /// The IPVS scheduler of Services that do not name one (S-101).
-    pub scheduler: Arc<str>,
+    [node] scheduler: Arc<str> = "rr".into(),
     /// The node addresses that serve node ports: `primary`, or CIDR ranges; empty means all local addresses
     /// (S-32…34).
-    pub node_port_addresses: Vec<String>,
+    [node] node_port_addresses: Vec<String> = vec!["primary".into()],
     /// The port range from which the API server allocates node ports (S-222).
-    pub node_port_range: PortRange,
+    [node] node_port_range: PortRange = PortRange::default(),
     /// How packets from this node's pods are recognised (S-204).
-    pub local_detection: LocalDetection,
+    [node] local_detection: LocalDetection = LocalDetection::default(),
     /// Source address translation.
-    pub masquerade: MasqueradeSettings,
+    [node] masquerade: MasqueradeSettings = MasqueradeSettings::default(),
     /// How packets to Services are routed to IPVS.
-    pub capture: CaptureSettings,
+    [node] capture: CaptureSettings = CaptureSettings::default(),
     /// Whether the host's firewall applies to connections to Services on the node's own addresses (S-213).
-    pub host_firewall: HostFirewall,
+    [node] host_firewall: HostFirewall = HostFirewall::default(),
     /// The external IPs that Services may use.
     #[serde(rename = "externalIPs")]
-    pub external_ips: ExternalIpSettings,
+    [cluster] external_ips: ExternalIpSettings = ExternalIpSettings::default(),
     /// Ranges of virtual servers that belong to other programs and are left alone.
     #[serde(rename = "excludeCIDRs")]
-    pub exclude_cidrs: Vec<IpNet>,
+    [node] exclude_cidrs: Vec<IpNet> = Vec::new(),
     /// Connection timeouts of IPVS (S-105).
-    pub timeouts: TimeoutSettings,
+    [node] timeouts: TimeoutSettings = TimeoutSettings::default(),
     /// Connection tracking limits (S-178, S-179).
-    pub conntrack: ConntrackSettings,
+    [node] conntrack: ConntrackSettings = ConntrackSettings::default(),
     /// The intervals of comparing the kernel with the plan.
-    pub sync: SyncSettings,
+    [node] sync: SyncSettings = SyncSettings::default(),
     /// How backends that left the cluster are drained.
-    pub drain: DrainSettings,
+    [node] drain: DrainSettings = DrainSettings::default(),
     /// The reaction to kernel state that another program changed.
-    pub drift: Drift,
+    [node] drift: Drift = Drift::default(),
     /// Whether to drop packets from backends that connection tracking classifies as invalid (S-173).
-    pub drop_invalid: bool,
+    [node] drop_invalid: bool = true,
     /// The dummy device of the routes to service ranges. It has no address.
-    pub device: Arc<str>,
+    [node] device: Arc<str> = "kube-ipvs0".into(),
     /// The plan saved on disk.
-    pub disk: DiskSettings,
+    [node] disk: DiskSettings = DiskSettings::default(),
     /// The address and port of the node's health endpoint.
-    pub healthz: ListenSettings,
+    [node] healthz: ListenSettings = ListenSettings {
+        bind_address: IpAddr::from([0, 0, 0, 0]),
+        port: 10256,
+    },
     /// The address and port of the metrics endpoint.
-    pub metrics: ListenSettings,
+    [node] metrics: ListenSettings = ListenSettings {
+        bind_address: IpAddr::from([127, 0, 0, 1]),
+        port: 10249,
+    },
     /// The value of the label `service.kubernetes.io/service-proxy-name` that selects the Services to serve; empty
     /// selects Services without the label (S-2).
-    pub service_proxy_name: String,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            scheduler: "rr".into(),
-            node_port_addresses: vec!["primary".into()],
-            node_port_range: PortRange::default(),
-            local_detection: LocalDetection::default(),
-            masquerade: MasqueradeSettings::default(),
-            capture: CaptureSettings::default(),
-            host_firewall: HostFirewall::default(),
-            external_ips: ExternalIpSettings::default(),
-            exclude_cidrs: Vec::new(),
-            timeouts: TimeoutSettings::default(),
-            conntrack: ConntrackSettings::default(),
-            sync: SyncSettings::default(),
-            drain: DrainSettings::default(),
-            drift: Drift::default(),
-            drop_invalid: true,
-            device: "kube-ipvs0".into(),
-            disk: DiskSettings::default(),
-            healthz: ListenSettings {
-                bind_address: IpAddr::from([0, 0, 0, 0]),
-                port: 10256,
-            },
-            metrics: ListenSettings {
-                bind_address: IpAddr::from([127, 0, 0, 1]),
-                port: 10249,
-            },
-            service_proxy_name: String::new(),
-        }
-    }
+    [cluster] service_proxy_name: String = String::new(),
 }
 
 /// How packets from this node's pods are recognised.
@@ -122,22 +94,13 @@ pub enum LocalDetection {
     },
 }
 
-/// Source address translation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MasqueradeSettings {
-    /// The bit of the packet mark that requests masquerading, 0 to 31 (S-72).
-    pub bit: u8,
-    /// Whether to masquerade all connections to cluster IPs, including those from pods (S-75).
-    pub all: bool,
-}
-
-impl Default for MasqueradeSettings {
-    fn default() -> Self {
-        Self {
-            bit: 14,
-            all: false,
-        }
+group! {
+    /// Source address translation.
+    pub struct MasqueradeSettings {
+        /// The bit of the packet mark that requests masquerading, 0 to 31 (S-72).
+        bit: u8 = 14,
+        /// Whether to masquerade all connections to cluster IPs, including those from pods (S-75).
+        all: bool = false,
     }
 }
 
@@ -153,25 +116,15 @@ fn mark(bit: u8) -> u32 {
     1u32.checked_shl(bit.into()).unwrap_or_default()
 }
 
-/// How packets to Services are routed to IPVS: by a mark, policy routing rules and a routing table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CaptureSettings {
-    /// The bit of the packet mark that selects packets for IPVS, 0 to 31.
-    pub bit: u8,
-    /// The priority of the first of three policy routing rules, 1 to 32763.
-    pub rule_priority: u32,
-    /// The number of the routing table, at least 256.
-    pub table: u32,
-}
-
-impl Default for CaptureSettings {
-    fn default() -> Self {
-        Self {
-            bit: 12,
-            rule_priority: 90,
-            table: 10_270,
-        }
+group! {
+    /// How packets to Services are routed to IPVS: by a mark, policy routing rules and a routing table.
+    pub struct CaptureSettings {
+        /// The bit of the packet mark that selects packets for IPVS, 0 to 31.
+        bit: u8 = 12,
+        /// The priority of the first of three policy routing rules, 1 to 32763.
+        rule_priority: u32 = 90,
+        /// The number of the routing table, at least 256.
+        table: u32 = 10_270,
     }
 }
 
@@ -211,95 +164,54 @@ impl Default for ExternalIpSettings {
     }
 }
 
-/// Timeouts of IPVS connections; 0 keeps the kernel's value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TimeoutSettings {
-    /// The timeout of idle established TCP connections. The kernel's default of 15 minutes would reset connections
-    /// that connection tracking keeps for a day (S-221).
-    pub tcp: Period,
-    /// The timeout of TCP connections after a FIN.
-    pub tcp_fin: Period,
-    /// The timeout of UDP flows.
-    pub udp: Period,
-}
-
-impl Default for TimeoutSettings {
-    fn default() -> Self {
-        Self {
-            tcp: ConntrackSettings::default().tcp_established,
-            tcp_fin: Period::default(),
-            udp: Period::default(),
-        }
+group! {
+    /// Timeouts of IPVS connections; 0 keeps the kernel's value.
+    pub struct TimeoutSettings {
+        /// The timeout of idle established TCP connections. The kernel's default of 15 minutes would reset connections
+        /// that connection tracking keeps for a day (S-221).
+        tcp: Period = ConntrackSettings::default().tcp_established,
+        /// The timeout of TCP connections after a FIN.
+        tcp_fin: Period = Period::default(),
+        /// The timeout of UDP flows.
+        udp: Period = Period::default(),
     }
 }
 
-/// Connection tracking limits; 0 keeps the kernel's value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ConntrackSettings {
-    /// The maximum number of entries per core.
-    pub max_per_core: u32,
-    /// The lower bound of the maximum number of entries, regardless of the number of cores.
-    pub min: u32,
-    /// The timeout of an idle established TCP connection.
-    pub tcp_established: Period,
-    /// The timeout of a TCP connection in CLOSE_WAIT.
-    pub tcp_close_wait: Period,
-    /// The timeout of a UDP flow without a reply yet.
-    pub udp_timeout: Period,
-    /// The timeout of a UDP flow with replies.
-    pub udp_stream_timeout: Period,
-    /// Whether to accept out-of-window packets instead of classifying them as invalid.
-    pub tcp_be_liberal: bool,
-}
-
-impl Default for ConntrackSettings {
-    fn default() -> Self {
-        Self {
-            max_per_core: 32_768,
-            min: 131_072,
-            tcp_established: Period::seconds(86_400),
-            tcp_close_wait: Period::seconds(3_600),
-            udp_timeout: Period::default(),
-            udp_stream_timeout: Period::default(),
-            tcp_be_liberal: false,
-        }
+group! {
+    /// Connection tracking limits; 0 keeps the kernel's value.
+    pub struct ConntrackSettings {
+        /// The maximum number of entries per core.
+        max_per_core: u32 = 32_768,
+        /// The lower bound of the maximum number of entries, regardless of the number of cores.
+        min: u32 = 131_072,
+        /// The timeout of an idle established TCP connection.
+        tcp_established: Period = Period::seconds(86_400),
+        /// The timeout of a TCP connection in CLOSE_WAIT.
+        tcp_close_wait: Period = Period::seconds(3_600),
+        /// The timeout of a UDP flow without a reply yet.
+        udp_timeout: Period = Period::default(),
+        /// The timeout of a UDP flow with replies.
+        udp_stream_timeout: Period = Period::default(),
+        /// Whether to accept out-of-window packets instead of classifying them as invalid.
+        tcp_be_liberal: bool = false,
     }
 }
 
-/// The intervals of comparing the kernel with the plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SyncSettings {
-    /// The interval of full comparisons, also when nothing changed (S-184).
-    pub period: Period,
-    /// The minimum time between two applied batches.
-    pub min_period: Period,
-}
-
-impl Default for SyncSettings {
-    fn default() -> Self {
-        Self {
-            period: Period::seconds(30),
-            min_period: Period::default(),
-        }
+group! {
+    /// The intervals of comparing the kernel with the plan.
+    pub struct SyncSettings {
+        /// The interval of full comparisons, also when nothing changed (S-184).
+        period: Period = Period::seconds(30),
+        /// The minimum time between two applied batches.
+        min_period: Period = Period::default(),
     }
 }
 
-/// How backends that left the cluster are drained.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct DrainSettings {
-    /// How long they may keep their connections.
-    pub deadline: Period,
-}
-
-impl Default for DrainSettings {
-    fn default() -> Self {
-        Self {
-            deadline: Period::seconds(60),
-        }
+group! {
+    /// How backends that left the cluster are drained.
+    pub struct DrainSettings {
+        /// How long they may keep their connections.
+        deadline: Period = Period::seconds(60),
     }
 }
 
@@ -313,22 +225,13 @@ pub enum Drift {
     Report,
 }
 
-/// The plan saved on disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct DiskSettings {
-    /// After a reboot, a saved plan older than this is used only for boot-critical Services …
-    pub max_age: Period,
-    /// … until this time has passed without a connection to a controller.
-    pub grace: Period,
-}
-
-impl Default for DiskSettings {
-    fn default() -> Self {
-        Self {
-            max_age: Period::seconds(600),
-            grace: Period::seconds(60),
-        }
+group! {
+    /// The plan saved on disk.
+    pub struct DiskSettings {
+        /// After a reboot, a saved plan older than this is used only for boot-critical Services …
+        max_age: Period = Period::seconds(600),
+        /// … until this time has passed without a connection to a controller.
+        grace: Period = Period::seconds(60),
     }
 }
 
