@@ -1,11 +1,20 @@
 //! The only file of the agent that starts programs: the iptables tools, a few times, `modprobe` in `init`, and
 //! `nft` in `doctor`.
 
+mod time_limit;
+
 use std::fmt::Display;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use crate::kernel::KernelError;
+use time_limit::TimeLimit;
+
+/// Time limit of a tool; then it is killed. The agent's own rules take milliseconds, but the tools also read the rules
+/// of other programs, and wait up to 5 s for the iptables lock.
+const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running tool. The caller has to wait for its end.
 #[derive(Debug)]
@@ -13,6 +22,7 @@ use crate::kernel::KernelError;
 pub(super) struct Running {
     program: String,
     child: Child,
+    limit: TimeLimit,
 }
 
 /// Runs a tool to its end, with text on its standard input.
@@ -36,6 +46,15 @@ pub(super) fn start(
     arguments: &[&str],
     input: Option<&str>,
 ) -> Result<Running, KernelError> {
+    start_within(TOOL_TIMEOUT, program, arguments, input)
+}
+
+fn start_within(
+    limit: Duration,
+    program: &str,
+    arguments: &[&str],
+    input: Option<&str>,
+) -> Result<Running, KernelError> {
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(if input.is_some() {
@@ -45,6 +64,7 @@ pub(super) fn start(
         })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
         .map_err(|error| {
             failed(
@@ -52,6 +72,14 @@ pub(super) fn start(
                 &format_args!("{error}; install the package {}", package(program)),
             )
         })?;
+    let limit = match TimeLimit::begin(&child, limit) {
+        Ok(limit) => limit,
+        Err(error) => {
+            drop(child.kill());
+            drop(child.wait());
+            return Err(failed(program, &error));
+        }
+    };
     // The tools read all input before they write much, so writing everything first cannot deadlock. For a tool that
     // ends early, the exit status counts.
     let written = match (input, child.stdin.take()) {
@@ -61,10 +89,11 @@ pub(super) fn start(
     let running = Running {
         program: program.into(),
         child,
+        limit,
     };
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            // The result for a partial text is of no interest.
+            // The result for a partial text does not matter.
             drop(running.finish());
             Err(failed(program, &error))
         }
@@ -78,10 +107,18 @@ impl Running {
     /// # Errors
     /// The exit status and message of the tool.
     pub(super) fn finish(self) -> Result<Output, KernelError> {
-        let Self { program, child } = self;
+        let Self {
+            program,
+            child,
+            limit,
+        } = self;
         let output = child
             .wait_with_output()
             .map_err(|error| failed(&program, &error))?;
+        if limit.was_exceeded() {
+            let next = "it did not end and was killed; check dmesg and the load of the node, and run it by hand";
+            return Err(failed(&program, &next));
+        }
         if output.status.success() {
             return Ok(output);
         }
@@ -120,7 +157,49 @@ fn words(said: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    /// A script within a limit of 0.2 s, and the error.
+    fn killed(script: &str, input: Option<&str>) -> String {
+        let begin = Instant::now();
+        let limit = Duration::from_millis(200);
+        let running = start_within(limit, "sh", &["-c", script], input).unwrap();
+        let error = running.finish().unwrap_err().to_string();
+        assert!(begin.elapsed() < Duration::from_secs(20), "{script}");
+        error
+    }
+
+    #[test]
+    fn a_tool_that_does_not_end_is_killed() {
+        let error = killed("sleep 60", None);
+        assert!(error.contains("did not end and was killed"), "{error}");
+    }
+
+    #[test]
+    fn a_child_of_the_tool_that_keeps_its_output_open_is_killed_too() {
+        let error = killed("sleep 60 & sleep 60", None);
+        assert!(error.contains("did not end and was killed"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_that_does_not_read_its_input_is_killed() {
+        let more_than_a_pipe_holds = "x".repeat(1 << 20);
+        let error = killed("sleep 60", Some(&more_than_a_pipe_holds));
+        assert!(error.contains("did not end and was killed"), "{error}");
+    }
+
+    #[test]
+    fn the_output_of_a_tool_that_ends_in_time_is_complete() {
+        let output = run("sh", &["-c", "head -c 300000 /dev/zero; cat"], Some("end")).unwrap();
+        assert_eq!(output.stdout.len(), 300_003);
+        let error = run("sh", &["-c", "echo broken >&2; exit 3"], None).unwrap_err();
+        assert!(
+            error.to_string().contains("exit status: 3: broken"),
+            "{error}"
+        );
+    }
 
     #[test]
     fn repeated_lines_of_a_waiting_tool_are_reported_once() {
