@@ -14,8 +14,6 @@
 
 #[path = "namespaces/flows.rs"]
 mod flows;
-#[path = "../ipset-rs/tests/kernel_runner/mod.rs"]
-mod kernel_runner;
 #[path = "namespaces/leftovers.rs"]
 mod leftovers;
 #[path = "namespaces/network.rs"]
@@ -28,13 +26,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use netlink_blocking::testing::runner::{Test, become_root, output_of, run};
 use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets, only};
 use portolan_agent::kernel::{Kernel, KernelError, SharedModel, StaleFlows};
 use portolan_plan::{Family, NodePlan, PlanDocument};
 use portolan_reconcile::{Connections, Op, OpKind, Owned, VirtualServerKey, diff};
 use portolan_reconcile::{Desired, Flow, HostAddress, HostNetwork, Network, Observed};
-
-use kernel_runner::{Test, become_root, output_of, run};
 
 const TESTS: &[Test] = &[
     (
@@ -120,7 +117,7 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|a| !a.starts_with("--"))
         .collect();
-    if run(&[TESTS, flows::TESTS].concat(), &filters) {
+    if run(&[TESTS, flows::TESTS].concat(), || {}, &filters) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-use netlink_blocking::{Outgoing, Received};
+use netlink_blocking::Outgoing;
 
 use crate::error::Error;
 use crate::fill::Failure;
-use crate::message::{error_code, failed_line, messages};
+use crate::message::failed_line;
 use crate::request::Request;
 use crate::socket::Socket;
 
@@ -39,7 +39,11 @@ impl Socket {
             writes: true,
         })?;
         let fence = sequences.last().copied().unwrap_or_default();
-        let (failures, lost) = self.collect_failures(fence)?;
+        let mut failures = HashMap::new();
+        let lost = self.channel.collect_answers(fence, |message, errno| {
+            let line = failed_line(message);
+            failures.insert(message.header.sequence_number, Failure { errno, line });
+        })?;
         Ok(sequences
             .iter()
             .map(|sequence| match failures.get(sequence) {
@@ -49,35 +53,5 @@ impl Socket {
                 None => Ok(None),
             })
             .collect())
-    }
-
-    /// Reads answers until the fence is answered. The second value is whether some were lost.
-    fn collect_failures(&mut self, fence: u32) -> Result<(HashMap<u32, Failure>, bool), Error> {
-        let mut failures = HashMap::new();
-        let mut lost = false;
-        loop {
-            let datagram = match self.channel.receive(!lost)? {
-                Received::Datagram(datagram) => datagram,
-                Received::Overrun => {
-                    // Queued answers can still be read. The others are lost, possibly including that of the fence.
-                    lost = true;
-                    continue;
-                }
-                Received::Nothing => return Ok((failures, lost)),
-            };
-            for message in messages(datagram) {
-                let message = message?;
-                if let Some(errno) = error_code(&message) {
-                    let failure = Failure {
-                        errno,
-                        line: failed_line(&message),
-                    };
-                    failures.insert(message.header.sequence_number, failure);
-                }
-            }
-            if failures.contains_key(&fence) {
-                return Ok((failures, lost));
-            }
-        }
     }
 }

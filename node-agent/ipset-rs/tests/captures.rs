@@ -14,20 +14,14 @@ use ipset_rs::{
     CreateOptions, Detail, Entry, Envelope, Family, Header, RawMessage, Reply, Request, Revisions,
     SetName, SetPart, SetType, error_code, failed_line, messages,
 };
+use netlink_blocking::testing::captures;
 
 /// The bytes of a capture: everything except comments.
 fn capture(name: &str) -> Vec<u8> {
-    let path = format!("{}/tests/captures/{name}.hex", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    text.lines()
-        .flat_map(|line| {
-            line.split('#')
-                .next()
-                .unwrap_or_default()
-                .split_whitespace()
-        })
-        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-        .collect()
+    captures::read(format!(
+        "{}/tests/captures/{name}.hex",
+        env!("CARGO_MANIFEST_DIR")
+    ))
 }
 
 fn only(datagram: &[u8]) -> RawMessage<'_> {

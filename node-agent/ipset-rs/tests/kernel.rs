@@ -13,17 +13,15 @@
 
 mod kernel_entries;
 mod kernel_errors;
-mod kernel_runner;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::ExitCode;
 
 use ipset_rs::{CreateOptions, Entry, Family, Protocol, SetType, Socket};
+use netlink_blocking::testing::runner::{Test, become_root, output_of, run, say};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, setuid};
-
-use kernel_runner::{Test, become_root, output_of, run, say};
 
 /// Makes the program drop its privileges and print why it cannot open a socket, for the test of missing privileges.
 const OPEN_ONLY: &str = "--open-only";
@@ -109,7 +107,7 @@ fn main() -> ExitCode {
         .into_iter()
         .filter(|a| !a.starts_with("--"))
         .collect();
-    if run(TESTS, &filters) {
+    if run(TESTS, || {}, &filters) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

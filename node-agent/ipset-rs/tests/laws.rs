@@ -12,6 +12,7 @@ use ipset_rs::{
     CreateOptions, DefaultNla, Detail, Entry, Envelope, Family, Header, Protocol, Reply, Request,
     Revisions, SetName, SetPart, SetType, error_code, failed_line, messages,
 };
+use netlink_blocking::testing::captures;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -36,18 +37,10 @@ const CAPTURES: [&str; 14] = [
 ];
 
 fn capture(name: &str) -> Vec<u8> {
-    let path = format!("{}/tests/captures/{name}.hex", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(path)
-        .unwrap()
-        .lines()
-        .flat_map(|line| {
-            line.split('#')
-                .next()
-                .unwrap_or_default()
-                .split_whitespace()
-        })
-        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-        .collect()
+    captures::read(format!(
+        "{}/tests/captures/{name}.hex",
+        env!("CARGO_MANIFEST_DIR")
+    ))
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {

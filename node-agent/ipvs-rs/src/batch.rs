@@ -95,6 +95,11 @@ impl Batch {
         self.form == form
     }
 
+    /// The sequence number of the request with this index.
+    pub(crate) fn sequence_of(&self, place: usize) -> u32 {
+        self.form.behind(place.saturating_add(1)).sequence
+    }
+
     /// The index of the request with this sequence number; `None` if it belongs to another batch.
     pub(crate) fn place(&self, sequence: u32) -> Option<usize> {
         let first = self.form.behind(1).sequence;

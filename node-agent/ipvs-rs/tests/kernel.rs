@@ -13,7 +13,6 @@
 
 mod kernel_errors;
 mod kernel_lists;
-mod kernel_runner;
 mod kernel_timeouts;
 
 use std::collections::BTreeSet;
@@ -23,8 +22,8 @@ use std::process::{Command, ExitCode};
 use ipvs_rs::{
     Destination, Family, Flags, Forwarding, Protocol, Request, Service, ServiceKey, Socket, Tunnel,
 };
-use kernel_runner::{Test, output_of, run, say};
 use kernel_timeouts::timeouts_are_read_and_set;
+use netlink_blocking::testing::runner::{Test, output_of, run, say};
 
 /// Makes the program print why it cannot open a socket, for the test of missing privileges.
 const OPEN_ONLY: &str = "--open-only";

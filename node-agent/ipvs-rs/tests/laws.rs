@@ -12,6 +12,7 @@ use ipvs_rs::{
     DefaultNla, Destination, DestinationKey, Envelope, Family, Flags, Forwarding, Info, Protocol,
     Reply, Request, Service, ServiceKey, Timeouts, Traffic, Tunnel, error_code, messages,
 };
+use netlink_blocking::testing::captures;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -32,18 +33,10 @@ const CAPTURES: [&str; 10] = [
 ];
 
 fn capture(name: &str) -> Vec<u8> {
-    let path = format!("{}/tests/captures/{name}.hex", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(path)
-        .unwrap()
-        .lines()
-        .flat_map(|line| {
-            line.split('#')
-                .next()
-                .unwrap_or_default()
-                .split_whitespace()
-        })
-        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-        .collect()
+    captures::read(format!(
+        "{}/tests/captures/{name}.hex",
+        env!("CARGO_MANIFEST_DIR")
+    ))
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {

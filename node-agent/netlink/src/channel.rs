@@ -7,6 +7,7 @@
 use std::io;
 
 use crate::error::Error;
+use crate::message::{RawMessage, error_code, messages};
 use crate::transport::{ANSWER_TIMEOUT, NetlinkTransport, Transport};
 
 /// Larger than any datagram that the kernel sends for a dump (32 KiB).
@@ -202,6 +203,42 @@ impl Channel {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Nothing),
                 Err(e) => return Err(Error::io("receive", e)),
+            }
+        }
+    }
+
+    /// Receives the answers to a send until `fence`, the sequence number of its last message, is answered. The kernel
+    /// handles messages in order, so each earlier message without an answer has succeeded, unless answers were lost.
+    /// Calls `answered` with each answer and its error number, 0 for success. Returns whether answers were lost.
+    ///
+    /// # Errors
+    /// As [`Self::receive`], and [`Error::Decode`].
+    pub fn collect_answers(
+        &mut self,
+        fence: u32,
+        mut answered: impl FnMut(&RawMessage<'_>, i32),
+    ) -> Result<bool, Error> {
+        let mut lost = false;
+        loop {
+            let datagram = match self.receive(!lost)? {
+                Received::Datagram(datagram) => datagram,
+                Received::Overrun => {
+                    // Queued answers can still be read. The others are lost, possibly including that of the fence.
+                    lost = true;
+                    continue;
+                }
+                Received::Nothing => return Ok(lost),
+            };
+            let mut complete = false;
+            for message in messages(datagram) {
+                let message = message?;
+                if let Some(errno) = error_code(&message) {
+                    complete |= message.header.sequence_number == fence;
+                    answered(&message, errno);
+                }
+            }
+            if complete {
+                return Ok(lost);
             }
         }
     }

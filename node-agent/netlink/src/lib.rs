@@ -5,7 +5,7 @@
 //! | [`attribute`] | writes and reads attributes; a length that does not fit is an error, not a panic |
 //! | [`message`] | headers; the messages of a datagram |
 //! | [`Channel`] (feature `socket`) | sends datagrams, receives answers within a time limit, opens another socket after a failure |
-//! | `testing` (feature `testing`) | a transport that loses, truncates and delays the answers of a fake kernel |
+//! | `testing` (feature `testing`) | a transport that loses, truncates and delays the answers of a fake kernel; captures; tests in network namespaces |
 //!
 //! The crate is independent of kernel subsystems; `ipvs-rs` and `ipset-rs` are built on it.
 #![forbid(unsafe_code)]

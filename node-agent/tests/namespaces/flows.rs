@@ -10,7 +10,7 @@ use portolan_plan::Family;
 use portolan_reconcile::Flow;
 
 use super::ip;
-use super::kernel_runner::{Test, output_of};
+use netlink_blocking::testing::runner::{Test, output_of};
 
 pub(crate) const TESTS: &[Test] = &[
     ("udp_flows_are_read_correctly", flows_are_read),

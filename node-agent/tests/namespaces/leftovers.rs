@@ -6,8 +6,8 @@ use portolan_agent::kernel::Kernel as _;
 use portolan_plan::Family;
 use portolan_reconcile::{Op, Owned, SPARE_SET, SetEntry, SetId, SetOp, SetRole, cleanup};
 
-use super::kernel_runner::output_of;
 use super::{DEVICE, Here, ip, plan};
+use netlink_blocking::testing::runner::output_of;
 
 /// Timeout for the expiry of an entry, which takes 5 s.
 const LIMIT: Duration = Duration::from_secs(30);

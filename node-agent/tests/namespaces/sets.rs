@@ -3,8 +3,8 @@
 use portolan_plan::PlanDocument;
 use portolan_reconcile::{Op, SetId, SetOp, SetRole};
 
-use super::kernel_runner::output_of;
 use super::{Here, plan, wanted_sets, witnessed_sets};
+use netlink_blocking::testing::runner::output_of;
 
 const FRONTENDS: SetId = SetId {
     role: SetRole::Frontend,

@@ -13,8 +13,8 @@ use portolan_plan::{LocalDetection, NodePlan, PlanDocument, Settings};
 use portolan_reconcile::rules::TABLES;
 use portolan_reconcile::{Owned, cleanup};
 
-use crate::kernel_runner::output_of;
 use crate::{DEVICE, Here, plan};
+use netlink_blocking::testing::runner::output_of;
 
 const VARIANTS: [(IptablesChoice, &str, &str); 2] = [
     (IptablesChoice::Nft, "nft", "legacy"),

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use ipset_rs::{CreateOptions, Entry, Family, SetType, Socket};
 
-use crate::kernel_runner::output_of;
 use crate::{add, entry, listed, set_of, witness};
+use netlink_blocking::testing::runner::output_of;
 
 /// Entries of every type in the form of `ipset save`.
 const ENTRIES: &[(SetType, Family, &[&str])] = &[

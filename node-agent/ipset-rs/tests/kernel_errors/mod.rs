@@ -5,8 +5,8 @@ use std::process::Command;
 
 use ipset_rs::{CreateOptions, Entry, Error, Family, SetType, Socket};
 
-use crate::kernel_runner::output_of;
 use crate::{OPEN_ONLY, add, entry, listed, set_of, witness};
+use netlink_blocking::testing::runner::output_of;
 
 fn with_set(name: &str, set_type: SetType, max_elements: u32) -> Socket {
     let mut socket = Socket::open().unwrap();

@@ -1,12 +1,11 @@
 //! Writes: many requests in one send, with an answer for each.
 
-use netlink_blocking::{Outgoing, Received};
+use netlink_blocking::Outgoing;
 
 use super::{ENOENT, MAX_PER_SEND, Socket};
 use crate::ahead::write_ahead;
 use crate::batch::{Batch, Form};
 use crate::error::Error;
-use crate::message::{error_code, messages};
 use crate::request::Request;
 
 impl Socket {
@@ -135,34 +134,17 @@ impl Socket {
             messages: batch.messages,
             writes: true,
         })?;
-        let mut lost = false;
-        loop {
-            let datagram = match self.channel.receive(!lost)? {
-                Received::Datagram(datagram) => datagram,
-                Received::Overrun => {
-                    // Queued answers can still be read. The others are lost, possibly including that of the fence.
-                    lost = true;
-                    continue;
-                }
-                Received::Nothing => {
-                    return Err(Error::Socket(netlink_blocking::Error::AnswerLost));
-                }
-            };
-            for message in messages(datagram) {
-                let message = message?;
-                let place = batch.place(message.header.sequence_number);
-                if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
-                    *answer = error_code(&message).or(*answer);
-                }
+        let fence = batch.sequence_of(fence);
+        let lost = self.channel.collect_answers(fence, |message, errno| {
+            let place = batch.place(message.header.sequence_number);
+            if let Some(answer) = place.and_then(|place| answers.get_mut(place)) {
+                *answer = Some(errno);
             }
-            if answers.get(fence).is_some_and(Option::is_some) {
-                return if lost {
-                    Err(Error::Socket(netlink_blocking::Error::AnswerLost))
-                } else {
-                    Ok(())
-                };
-            }
+        })?;
+        if lost {
+            return Err(Error::Socket(netlink_blocking::Error::AnswerLost));
         }
+        Ok(())
     }
 }
 

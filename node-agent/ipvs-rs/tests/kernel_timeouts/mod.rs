@@ -3,7 +3,7 @@
 use ipvs_rs::{Request, Socket, Timeouts};
 
 use crate::execute;
-use crate::kernel_runner::output_of;
+use netlink_blocking::testing::runner::output_of;
 
 /// The timeouts as printed by `ipvsadm`.
 fn shown_timeouts() -> String {

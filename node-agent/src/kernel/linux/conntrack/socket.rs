@@ -103,7 +103,10 @@ impl Socket {
             }
             self.send(&bytes, run.len(), true)?;
             let fence = self.channel.sequence();
-            let (answers, lost) = self.collect(fence)?;
+            let mut answers = HashMap::new();
+            let lost = self.channel.collect_answers(fence, |message, errno| {
+                answers.insert(message.header.sequence_number, errno);
+            })?;
             results.extend(
                 sequences
                     .iter()
@@ -116,32 +119,6 @@ impl Socket {
             );
         }
         Ok(results)
-    }
-
-    /// Reads replies until that for the fence. Returns them, and whether some were lost.
-    fn collect(&mut self, fence: u32) -> Result<(HashMap<u32, i32>, bool), Error> {
-        let mut answers = HashMap::new();
-        let mut lost = false;
-        loop {
-            let datagram = match self.channel.receive(!lost)? {
-                Received::Datagram(datagram) => datagram,
-                Received::Overrun => {
-                    // The queued replies can still be read; the rest is lost, perhaps including the fence.
-                    lost = true;
-                    continue;
-                }
-                Received::Nothing => return Ok((answers, lost)),
-            };
-            for message in messages(datagram) {
-                let message = message?;
-                if let Some(errno) = error_code(&message) {
-                    answers.insert(message.header.sequence_number, errno);
-                }
-            }
-            if answers.contains_key(&fence) {
-                return Ok((answers, lost));
-            }
-        }
     }
 
     fn send(&mut self, bytes: &[u8], messages: usize, writes: bool) -> Result<(), Error> {

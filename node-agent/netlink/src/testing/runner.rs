@@ -7,13 +7,17 @@ use std::io::Write;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getegid, geteuid};
 
 /// A test with its name, which is a sentence.
-pub(crate) type Test = (&'static str, fn());
+pub type Test = (&'static str, fn());
 
 /// Runs the tests whose names contain one of `filters` (all without filters), each after `prepare` in its namespace,
 /// and prints lines like libtest. Returns false if a test failed or none ran.
-pub(crate) fn run(tests: &[Test], prepare: fn(), filters: &[String]) -> bool {
+///
+/// # Panics
+/// No thread can be started.
+pub fn run(tests: &[Test], prepare: fn(), filters: &[String]) -> bool {
     let mut passed = 0;
     let mut failed = 0;
     for (name, test) in tests {
@@ -48,12 +52,37 @@ pub(crate) fn run(tests: &[Test], prepare: fn(), filters: &[String]) -> bool {
     good
 }
 
-pub(crate) fn say(line: &str) {
+/// Becomes root of a user namespace unless it is root already. Must run before any thread starts.
+///
+/// # Panics
+/// User namespaces are not allowed.
+pub fn become_root() {
+    let (user, group) = (geteuid(), getegid());
+    if user.is_root() {
+        return;
+    }
+    unshare(CloneFlags::CLONE_NEWUSER).expect(
+        "these tests need network namespaces: run as root, or allow user namespaces \
+         (sysctl kernel.unprivileged_userns_clone, apparmor_restrict_unprivileged_userns)",
+    );
+    std::fs::write("/proc/self/setgroups", "deny").expect("setgroups");
+    std::fs::write("/proc/self/uid_map", format!("0 {user} 1")).expect("uid_map");
+    std::fs::write("/proc/self/gid_map", format!("0 {group} 1")).expect("gid_map");
+}
+
+/// Prints a line.
+///
+/// # Panics
+/// Standard output is closed.
+pub fn say(line: &str) {
     writeln!(std::io::stdout().lock(), "{line}").expect("standard output");
 }
 
 /// Runs a program in the namespace of the calling thread and returns its standard output.
-pub(crate) fn output_of(program: &str, arguments: &[&str]) -> String {
+///
+/// # Panics
+/// The program is missing or fails, or its output is not text.
+pub fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program)
         .args(arguments)
         .output()

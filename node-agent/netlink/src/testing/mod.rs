@@ -1,4 +1,4 @@
-//! A transport for tests that fails in the same ways as the kernel, below the codec: a [`Kernel`] reads the bytes
+//! For tests: captured messages, a runner for tests in network namespaces, and a transport that fails in the same ways as the kernel, below the codec: a [`Kernel`] reads the bytes
 //! that are sent and answers with bytes. The transport handles a fault like Linux:
 //!
 //! - an answer that does not fit into the buffer is dropped, and the next receive call fails with `ENOBUFS`, before
@@ -6,10 +6,14 @@
 //! - a list continues only as it is read, and until it ends, no other list starts on that socket (`EBUSY`).
 #![allow(
     clippy::expect_used,
+    clippy::panic,
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
     reason = "test code may panic"
 )]
+
+pub mod captures;
+pub mod runner;
 
 use std::collections::VecDeque;
 use std::io;
