@@ -9,9 +9,9 @@ use tracing::{error, info};
 
 use crate::plan_watch::PlanWatch;
 
-/// Longer than any pass that makes progress: its waits have limits of their own, 10 s for a netlink reply and 5 s for
-/// the iptables lock.
-const HANG_TIMEOUT: Duration = Duration::from_secs(90);
+/// Longer than any pass that makes progress: its waits have limits of their own, 10 s for a netlink reply and 60 s for
+/// each of up to six tools.
+const HANG_TIMEOUT: Duration = Duration::from_secs(420);
 /// Interval between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -88,12 +88,12 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(watch.check(None, at(0)), None);
         assert_eq!(watch.check(Some(1), at(10)), None);
-        assert_eq!(watch.check(Some(1), at(99)), None);
-        let stuck = Some(Transition::Stuck(Duration::from_secs(90)));
-        assert_eq!(watch.check(Some(1), at(100)), stuck);
-        assert_eq!(watch.check(Some(1), at(105)), None);
-        assert_eq!(watch.check(None, at(110)), Some(Transition::Back));
-        assert_eq!(watch.check(None, at(115)), None);
+        assert_eq!(watch.check(Some(1), at(429)), None);
+        let stuck = Some(Transition::Stuck(HANG_TIMEOUT));
+        assert_eq!(watch.check(Some(1), at(430)), stuck);
+        assert_eq!(watch.check(Some(1), at(435)), None);
+        assert_eq!(watch.check(None, at(440)), Some(Transition::Back));
+        assert_eq!(watch.check(None, at(445)), None);
     }
 
     #[test]

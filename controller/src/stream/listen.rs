@@ -109,7 +109,8 @@ impl Socket {
             }
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
-                stream.set_nodelay(true)?;
+                // It fails for a client that is gone; an error here would pause all accepts.
+                drop(stream.set_nodelay(true));
                 // The port is omitted: it differs for each connection and carries no information.
                 Ok((Box::new(stream), from.ip().to_string()))
             }

@@ -18,7 +18,7 @@ const TESTS: &[(&str, &[&str])] = &[
     ),
     (
         "the controller's end of the stream",
-        &["--package=portolan-controller", "--test=serve", "fuzz"],
+        &["--package=portolan-controller", "--test=stream", "fuzz"],
     ),
 ];
 
@@ -43,4 +43,28 @@ pub fn run(cases: u32, sink: &mut dyn Write) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_named_test_program_exists() {
+        let folder = |package: &str| match package {
+            "portolan-proto" => "proto",
+            "portolan-agent" => "node-agent",
+            "portolan-controller" => "controller",
+            other => panic!("{other}: add the folder of the package here"),
+        };
+        for (what, words) in TESTS {
+            let named = |flag| words.iter().find_map(|word| word.strip_prefix(flag));
+            let package = folder(named("--package=").unwrap());
+            let file = match named("--test=") {
+                Some(test) => format!("{package}/tests/{test}.rs"),
+                None => format!("{package}/src/receive/fuzz.rs"),
+            };
+            assert!(nested::root().join(&file).is_file(), "{what}: no {file}");
+        }
+    }
 }

@@ -93,7 +93,8 @@ impl fmt::Debug for Signed {
 impl Signed {
     /// When it should be replaced: after two thirds of its lifetime.
     fn renewal(&self) -> u64 {
-        self.from + self.until.saturating_sub(self.from) / 5 * 3
+        let lifetime = self.until.saturating_sub(self.from);
+        self.from.saturating_add(lifetime / 5 * 3)
     }
 }
 
@@ -114,12 +115,12 @@ impl Keyring {
         let forget = self
             .retired
             .iter()
-            .map(|old| old.since + CA_OVERLAP_SECONDS)
+            .map(|old| old.since.saturating_add(CA_OVERLAP_SECONDS))
             .min();
         let switch = self
             .next
             .as_ref()
-            .map(|next| next.signed.from + CA_OVERLAP_SECONDS);
+            .map(|next| next.signed.from.saturating_add(CA_OVERLAP_SECONDS));
         let announce = match self.next {
             None => Some(self.authority.signed.renewal()),
             Some(_) => None,
@@ -161,7 +162,7 @@ impl Keyring {
             }
             Due::Forget => after
                 .retired
-                .retain(|old| old.since + CA_OVERLAP_SECONDS > now),
+                .retain(|old| old.since.saturating_add(CA_OVERLAP_SECONDS) > now),
         }
         Ok(Some(after))
     }

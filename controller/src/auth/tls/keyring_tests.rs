@@ -104,3 +104,19 @@ fn serial_numbers_differ_and_keys_are_printed_nowhere() {
     assert_eq!(serde_json::from_str::<Keyring>(&text).unwrap(), one);
     assert!(believes(&two.bundle(), &one.pair().unwrap(), START).is_err());
 }
+
+#[test]
+fn stored_times_at_the_end_of_time_overflow_nowhere() {
+    let mut next = authority::authority(START).unwrap();
+    next.signed.from = u64::MAX;
+    let mut keyring = Keyring::new(NAME, START).unwrap();
+    keyring.next = Some(next);
+    keyring.serving.from = u64::MAX;
+    keyring.serving.until = u64::MAX;
+    keyring.retired.push(Retired {
+        certificate: String::new(),
+        since: u64::MAX,
+    });
+    assert_eq!(keyring.due(START), Due::Nothing(u64::MAX));
+    assert!(keyring.after(NAME, START).unwrap().is_none());
+}

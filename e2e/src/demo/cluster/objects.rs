@@ -96,8 +96,11 @@ impl Shared {
         read(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn work_out(&self) {
+    /// Changes what was seen, and works out what follows for each node. Both at once: a reader must not find new slices
+    /// beside old endpoints.
+    fn change(&self, change: impl FnOnce(&mut Seen)) {
         self.with(|seen| {
+            change(seen);
             for (node, latest) in &self.wanted {
                 // Until the node is known, nothing can be said.
                 if let Some(zone) = seen.zones.get(node.name()) {
@@ -137,7 +140,7 @@ async fn follow<K: kube::Resource>(
     let mut stream = std::pin::pin!(stream);
     let (mut known, mut listed) = (BTreeSet::new(), BTreeSet::new());
     while let Some(event) = stream.next().await {
-        shared.with(|seen| match event {
+        shared.change(|seen| match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {
                 listed.insert(object.name_any());
@@ -159,6 +162,5 @@ async fn follow<K: kube::Resource>(
             }
             Err(error) => seen.trouble = Some(error.to_string()),
         });
-        shared.work_out();
     }
 }

@@ -115,7 +115,7 @@ impl Running {
         let output = child
             .wait_with_output()
             .map_err(|error| failed(&program, &error))?;
-        if limit.was_exceeded() {
+        if limit.end() {
             let next = "it did not end and was killed; check dmesg and the load of the node, and run it by hand";
             return Err(failed(&program, &next));
         }
@@ -179,8 +179,10 @@ mod tests {
 
     #[test]
     fn a_child_of_the_tool_that_keeps_its_output_open_is_killed_too() {
-        let error = killed("sleep 60 & sleep 60", None);
-        assert!(error.contains("did not end and was killed"), "{error}");
+        for script in ["sleep 60 & sleep 60", "sleep 60 & exit 0"] {
+            let error = killed(script, None);
+            assert!(error.contains("did not end and was killed"), "{error}");
+        }
     }
 
     #[test]

@@ -1,18 +1,17 @@
-//! Kills a tool that does not end, with its children. A thread waits for the end of the tool, because the caller is busy
-//! with the input and the output of the tool.
+//! Kills a tool that does not end, with its children. A thread measures the time, because the caller is busy with the
+//! input and the output of the tool.
 
-use std::os::fd::OwnedFd;
 use std::process::Child;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The time limit of a running tool.
 #[derive(Debug)]
 pub(super) struct TimeLimit {
+    ended: SyncSender<()>,
     /// Returns whether the tool was killed.
     watcher: JoinHandle<bool>,
 }
@@ -21,38 +20,24 @@ impl TimeLimit {
     /// Begins. The tool must lead a process group.
     pub(super) fn begin(child: &Child, limit: Duration) -> std::io::Result<Self> {
         let group = Pid::from_child(child);
-        let handle = pidfd_open(group, PidfdFlags::empty())?;
+        let (ended, end) = sync_channel(1);
+        let watch = move || match end.recv_timeout(limit) {
+            // Its children too: they may keep its output open, and the caller reads the output to the end. Until then
+            // the tool is not reaped, so no other process group has this number.
+            Err(RecvTimeoutError::Timeout) => kill_process_group(group, Signal::KILL).is_ok(),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => false,
+        };
         let watcher = std::thread::Builder::new()
             .name("tool".into())
-            .spawn(move || kill_after(limit, &handle, group))?;
-        Ok(Self { watcher })
+            .spawn(watch)?;
+        Ok(Self { ended, watcher })
     }
 
-    /// Whether the tool, which has ended, was killed.
-    pub(super) fn was_exceeded(self) -> bool {
-        self.watcher.join().unwrap_or_default()
-    }
-}
-
-fn kill_after(limit: Duration, handle: &OwnedFd, group: Pid) -> bool {
-    if ends_within(limit, handle) {
-        return false;
-    }
-    // Its children too: they may keep its output open, and the caller reads the output to the end.
-    kill_process_group(group, Signal::KILL).is_ok()
-}
-
-/// Waits for the end of a process, up to the limit.
-fn ends_within(limit: Duration, handle: &OwnedFd) -> bool {
-    let begin = Instant::now();
-    loop {
-        let left = limit.saturating_sub(begin.elapsed());
-        let left = Timespec::try_from(left).ok();
-        match poll(&mut [PollFd::new(handle, PollFlags::IN)], left.as_ref()) {
-            Ok(0) => return false,
-            Err(Errno::INTR) => {}
-            // An unexpected error must not end a tool that works.
-            Ok(_) | Err(_) => return true,
+    /// Ends the limit of a tool that has ended, with its output. Returns whether it was killed.
+    pub(super) fn end(self) -> bool {
+        match self.ended.send(()) {
+            // It fails if the limit has passed.
+            Ok(()) | Err(_) => self.watcher.join().unwrap_or_default(),
         }
     }
 }
