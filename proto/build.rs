@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, ["."])?;
     let feature = |name: &str| std::env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
     tonic_prost_build::configure()
+        .bytes(".portolan.plan.v1.Part")
         .bytes(".portolan.plan.v1.Upsert")
         .bytes(".portolan.plan.v1.Items")
         .build_client(feature("CLIENT"))

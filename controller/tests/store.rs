@@ -224,6 +224,7 @@ impl Agent {
         }) else {
             return false;
         };
+        let mut reader = item::Reader::default();
         for bytes in store
             .more(&mut walk, bytes)
             .expect("the history reaches back")
@@ -232,9 +233,9 @@ impl Agent {
                 (hash, Some(Entry::List(list))) => Some((hash, list.clone())),
                 _ => None,
             };
-            let (change, problem) = item::read(bytes, held)
-                .unwrap()
-                .expect("an item that counts");
+            let Some((change, problem)) = reader.read(bytes, held).unwrap() else {
+                continue;
+            };
             assert_eq!(problem, None);
             staged.push(change);
         }

@@ -15,6 +15,8 @@ mod draining;
 mod drift;
 #[path = "stream/fuzz.rs"]
 mod fuzz;
+#[path = "stream/large.rs"]
+mod large;
 #[path = "stream/overdue.rs"]
 mod overdue;
 #[path = "stream/stalled.rs"]
@@ -37,7 +39,7 @@ use portolan_plan::{EntryHash, EntryKey, PlanHash};
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
-use portolan_proto::{OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
+use portolan_proto::{MAX_MESSAGE_BYTES, OLDEST_WIRE_VERSION, WIRE_VERSION, wire};
 use prost::Message as _;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -148,6 +150,8 @@ struct Batch {
     upserts: Vec<(String, Vec<u8>)>,
     removals: Vec<String>,
     patches: Vec<wire::Patch>,
+    /// The parts so far of an entry in several items.
+    parts: Vec<u8>,
     /// The replaced buckets.
     buckets: Vec<u8>,
     watermark: Option<wire::Watermark>,
@@ -170,6 +174,13 @@ impl Batch {
             match wire::Item::decode(item).unwrap().item.unwrap() {
                 wire::item::Item::Upsert(upsert) => {
                     self.upserts.push((upsert.key, upsert.value.to_vec()));
+                }
+                wire::item::Item::Part(part) => {
+                    self.parts.extend_from_slice(&part.value);
+                    if part.last {
+                        let whole = std::mem::take(&mut self.parts);
+                        self.upserts.push((part.key, whole));
+                    }
                 }
                 wire::item::Item::Remove(key) => self.removals.push(key),
                 wire::item::Item::Patch(patch) => self.patches.push(patch),
@@ -211,7 +222,8 @@ impl Agent {
     }
 
     async fn say_at(endpoint: Endpoint, hello: wire::Hello) -> Self {
-        let mut client = PlanStreamClient::new(endpoint.connect().await.unwrap());
+        let client = PlanStreamClient::new(endpoint.connect().await.unwrap());
+        let mut client = client.max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(4);
         answers.send(message(Answer::Hello(hello))).await.unwrap();
         let messages = client

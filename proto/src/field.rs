@@ -63,6 +63,14 @@ pub enum DecodeError {
         /// The number of backends.
         backends: usize,
     },
+    /// A value is larger than a receiver keeps.
+    #[error("{bytes} bytes; an entry has at most {most}")]
+    TooLarge {
+        /// The size of the value, in bytes.
+        bytes: usize,
+        /// The maximum size, in bytes.
+        most: usize,
+    },
     /// A name contains characters that the kernel does not accept, or is too long for it.
     #[error("{field}: {text:?} is not a name of 1 to {longest} letters, digits, '-', '_', '.'")]
     Name {

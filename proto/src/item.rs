@@ -1,5 +1,7 @@
 //! Converts items of a batch to and from changes to a plan. An item is encoded once and sent to many nodes.
 
+mod parts;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +10,9 @@ use prost::Message as _;
 
 use crate::decode;
 use crate::field::DecodeError;
-use crate::{decode_entry, encode, encode_entry, wire};
+use crate::{CHUNK_BYTES, decode_entry, encode, encode_entry, wire};
+
+pub use parts::Reader;
 
 /// The item that sets the entry of this key to these bytes.
 pub fn upsert(key: &EntryKey, value: Bytes) -> Bytes {
@@ -16,6 +20,25 @@ pub fn upsert(key: &EntryKey, value: Bytes) -> Bytes {
         key: key.to_string(),
         value,
     }))
+}
+
+/// The items that set the entry of this key to these bytes: one, or several parts if there are more than
+/// [`CHUNK_BYTES`]. So no item is much larger than that.
+pub fn upserts(key: &EntryKey, mut value: Bytes) -> Vec<Bytes> {
+    if value.len() <= CHUNK_BYTES {
+        return vec![upsert(key, value)];
+    }
+    let key = key.to_string();
+    let part = |value, last| {
+        let key = key.clone();
+        item(wire::item::Item::Part(wire::Part { key, value, last }))
+    };
+    let mut items = Vec::new();
+    while value.len() > CHUNK_BYTES {
+        items.push(part(value.split_to(CHUNK_BYTES), false));
+    }
+    items.push(part(value, true));
+    items
 }
 
 /// The item that removes the entry of this key.
@@ -41,28 +64,31 @@ fn item(item: wire::item::Item) -> Bytes {
 /// A list that the receiver holds, with the hash of its bytes.
 pub type HeldList = (EntryHash, Arc<BackendList>);
 
-/// Decodes a received item into a change, with the reason if its value could not be decoded. `held` returns the list
-/// to which a patch applies.
-///
-/// `None` if the item changes nothing: it is empty, it is of a kind that only a newer controller knows, or it patches
-/// a list other than the one held. If the change was needed, the hash of the batch does not match.
+/// A change, and the reason if its value could not be decoded.
+pub type ReadItem = (Change, Option<DecodeError>);
+
+/// Decodes a received item that is not a part of an entry; see [`Reader::read`].
 ///
 /// # Errors
 /// [`DecodeError`] if the bytes are not an item.
 pub fn read(
     item: Bytes,
     held: impl FnOnce(&EntryKey) -> Option<HeldList>,
-) -> Result<Option<(Change, Option<DecodeError>)>, DecodeError> {
-    Ok(match wire::Item::decode(item)?.item {
-        None => None,
+) -> Result<Option<ReadItem>, DecodeError> {
+    Reader::default().read(item, held)
+}
+
+fn change(
+    item: Option<wire::item::Item>,
+    held: impl FnOnce(&EntryKey) -> Option<HeldList>,
+) -> Result<Option<ReadItem>, DecodeError> {
+    Ok(match item {
+        None | Some(wire::item::Item::Part(_)) => None,
         Some(wire::item::Item::Upsert(wire::Upsert { key, value })) => {
             let key = EntryKey::from_peer(&key);
             let hash = EntryHash::of(&key, &value);
-            let (entry, error) = match decode_entry(&key, &value) {
-                Ok(entry) => (Some(entry), None),
-                Err(error) => (None, Some(error)),
-            };
-            Some((Change::Upsert { key, hash, entry }, error))
+            let decoded = decode_entry(&key, &value);
+            Some(upserted(key, hash, decoded))
         }
         Some(wire::item::Item::Remove(key)) => {
             let key = EntryKey::from_peer(&key);
@@ -81,11 +107,18 @@ pub fn read(
                 let entry = Entry::List(Arc::new(list));
                 // The controller has the same bytes, because equal values give equal bytes.
                 let hash = EntryHash::of(&key, &encode_entry(&entry));
-                let entry = Some(entry);
-                (Change::Upsert { key, hash, entry }, None)
+                upserted(key, hash, Ok(entry))
             })
         }
     })
+}
+
+fn upserted(key: EntryKey, hash: EntryHash, decoded: Result<Entry, DecodeError>) -> ReadItem {
+    let (entry, error) = match decoded {
+        Ok(entry) => (Some(entry), None),
+        Err(error) => (None, Some(error)),
+    };
+    (Change::Upsert { key, hash, entry }, error)
 }
 
 fn patched(

@@ -29,8 +29,12 @@ pub const WIRE_VERSION: u32 = 1;
 /// The oldest wire version that a controller of this release supports. It refuses an older agent.
 pub const OLDEST_WIRE_VERSION: u32 = 1;
 
-/// The largest message on the stream, in bytes.
-pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+/// The largest message on the stream, in bytes. A message of a batch has items up to [`CHUNK_BYTES`] and one more, which
+/// is hardly larger than that.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+
+/// The largest value of an entry that a receiver keeps, in bytes. A larger one counts as received, but is not applied.
+pub const MAX_ENTRY_BYTES: usize = 1024 * 1024;
 
 /// The number of bytes of entries that are put into one message. It is small because each stream keeps a buffer of
 /// the size of its largest message, and a slow agent must cost little memory.

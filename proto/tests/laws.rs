@@ -3,13 +3,48 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use portolan_plan::{Backend, BackendList, Change, Entry, EntryHash, EntryKey, Family, strategies};
-use portolan_proto::{decode_entry, encode_entry, item};
+use portolan_proto::item::ReadItem;
+use portolan_proto::{CHUNK_BYTES, DecodeError, MAX_ENTRY_BYTES, decode_entry, encode_entry, item};
 use proptest::collection::vec;
 use proptest::prelude::*;
+
+/// The key and the bytes of an entry, often of several parts, sometimes more than a receiver keeps.
+fn large_value() -> impl Strategy<Value = (EntryKey, Bytes)> {
+    let length = prop_oneof![
+        0..3 * CHUNK_BYTES,
+        MAX_ENTRY_BYTES - 20..MAX_ENTRY_BYTES + 20,
+        Just(MAX_ENTRY_BYTES + 5 * CHUNK_BYTES),
+    ];
+    let backends = 0..3000_u32;
+    let list = backends.prop_map(|count| {
+        let backend = |number: u32| Backend {
+            address: Ipv4Addr::from(0x0a00_0000 + number).into(),
+            port: 80,
+            weight: 1,
+        };
+        let list: BackendList = (0..count).map(backend).collect();
+        encode_entry(&Entry::List(Arc::new(list)))
+    });
+    let bytes = length.prop_map(|length| Bytes::from(vec![7; length]));
+    let key = EntryKey::from_peer("list/shop/large/http/IPv4/cluster");
+    prop_oneof![list, bytes].prop_map(move |value| (key.clone(), value))
+}
+
+fn read_all(items: Vec<Bytes>) -> Vec<ReadItem> {
+    let mut reader = item::Reader::default();
+    let read = items.into_iter().map(|item| reader.read(item, |_| None));
+    read.filter_map(Result::unwrap).collect()
+}
+
+fn only(mut read: Vec<ReadItem>) -> Option<ReadItem> {
+    let last = read.pop();
+    last.filter(|_| read.is_empty())
+}
 
 proptest! {
     #[test]
@@ -85,6 +120,45 @@ proptest! {
         let other = EntryHash(base.0.wrapping_add(1));
         prop_assert_eq!(item::read(item.clone(), |_| Some((other, from))).unwrap(), None);
         prop_assert_eq!(item::read(item, |_| None).unwrap(), None);
+    }
+
+    /// S-228: no message depends on the size of an entry.
+    #[test]
+    fn an_entry_of_any_size_is_read_from_small_items((key, value) in large_value()) {
+        let hash = EntryHash::of(&key, &value);
+        let whole = item::read(item::upsert(&key, value.clone()), |_| None).unwrap().unwrap();
+        let items = item::upserts(&key, value.clone());
+        let longest = items.iter().map(Bytes::len).max().unwrap();
+        prop_assert!(longest <= CHUNK_BYTES + key.to_string().len() + 20, "{longest} bytes");
+        let (change, problem) = only(read_all(items)).unwrap();
+        if value.len() <= MAX_ENTRY_BYTES {
+            prop_assert_eq!((change, problem), whole);
+        } else {
+            prop_assert_eq!(change, Change::Upsert { key, hash, entry: None });
+            let (bytes, most) = (value.len(), MAX_ENTRY_BYTES);
+            prop_assert_eq!(problem, Some(DecodeError::TooLarge { bytes, most }));
+        }
+    }
+
+    /// A change that results from fewer parts, or from parts in another order, has another hash, so its batch is refused.
+    #[test]
+    fn parts_that_are_lost_or_interrupted_never_make_the_entry(
+        (key, value) in large_value(),
+        at in any::<prop::sample::Index>(),
+        how in 0..3,
+    ) {
+        let hash = EntryHash::of(&key, &value);
+        let mut items = item::upserts(&key, value);
+        prop_assume!(items.len() > 1);
+        let at = at.index(items.len());
+        let other = EntryKey::from_peer("head/shop/other");
+        match how {
+            0 => drop(items.remove(at)),
+            1 => items.insert(at.max(1), item::remove(&other)),
+            _ => items.insert(at.max(1), item::upserts(&other, vec![0; CHUNK_BYTES + 1].into()).remove(0)),
+        }
+        let made = |(change, _): ReadItem| matches!(change, Change::Upsert { hash: found, .. } if found == hash);
+        prop_assert!(!read_all(items).into_iter().any(made));
     }
 
     /// I-3.

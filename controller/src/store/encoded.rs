@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use portolan_plan::{Entry, EntryHash, EntryKey, Head, ListKey, NodeEntry, Scope, ServiceId};
 use portolan_planner::PlannedService;
-use portolan_proto::{encode_entry, item};
+use portolan_proto::{CHUNK_BYTES, encode_entry, item};
+use smallvec::SmallVec;
 
 use super::step::Steps;
 
@@ -17,8 +18,8 @@ const MIN_PATCHED_BYTES: usize = 1024;
 #[derive(Debug, Clone)]
 pub(super) struct EncodedEntry {
     pub(super) entry: Entry,
-    /// The same bytes for every stream.
-    pub(super) item: Bytes,
+    /// The items that set it. The same bytes for every stream.
+    pub(super) items: SmallVec<[Bytes; 1]>,
     pub(super) hash: EntryHash,
     pub(super) bucket: u8,
     /// The patch from the previous list to this one.
@@ -39,22 +40,23 @@ impl EncodedEntry {
         let hash = EntryHash::of(key, &bytes);
         Self {
             entry,
-            item: item::upsert(key, bytes),
+            items: item::upserts(key, bytes).into_iter().collect(),
             hash,
             bucket: key.bucket(),
             patch: None,
         }
     }
 
-    /// Adds a patch from the previous entry if that takes less than half the bytes.
+    /// Adds a patch from the previous entry if that takes less than half the bytes, and fits into a message.
     fn patching(mut self, key: &EntryKey, previous: Option<&Self>) -> Self {
+        let size: usize = self.items.iter().map(Bytes::len).sum();
         if let (Entry::List(list), Some(previous)) = (&self.entry, previous)
             && let Entry::List(old) = &previous.entry
-            && self.item.len() >= MIN_PATCHED_BYTES
+            && size >= MIN_PATCHED_BYTES
         {
             let base = previous.hash;
             let item = item::patch(key, base, old, list);
-            let pays = item.len() * 2 < self.item.len();
+            let pays = item.len() * 2 < size && item.len() <= CHUNK_BYTES;
             self.patch = pays.then(|| Arc::new(Patch { base, item }));
         }
         self

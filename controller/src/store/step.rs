@@ -25,11 +25,17 @@ impl Piece {
         self.items.push(item);
     }
 
+    fn extend(&mut self, items: &[Bytes]) {
+        for item in items {
+            self.push(item.clone());
+        }
+    }
+
     /// The entries of a node in these buckets.
     pub(super) fn buckets(&mut self, entries: Vec<(EntryKey, EncodedEntry)>, buckets: &Buckets) {
         for (_, entry) in entries {
             if buckets.contains(entry.bucket) {
-                self.push(entry.item);
+                self.extend(&entry.items);
             }
         }
     }
@@ -80,7 +86,10 @@ impl Step {
             .patch
             .as_ref()
             .filter(|patch| old.is_some_and(|old| old.hash == patch.base));
-        piece.push(patch.map_or(&new.item, |patch| &patch.item).clone());
+        match patch {
+            Some(patch) => piece.push(patch.item.clone()),
+            None => piece.extend(&new.items),
+        }
     }
 
     fn remove(&mut self, key: &EntryKey, old: &EncodedEntry) {

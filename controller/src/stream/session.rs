@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
+use bytes::Bytes;
 use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
 use portolan_planner::model::Kind;
 use portolan_proto::wire::agent_message::Message as Answer;
@@ -316,6 +317,23 @@ struct Batch<'a> {
     trip: &'a Trip,
 }
 
+/// Distributes items over messages. Usually it is one: only the items of a large Service are more than a chunk.
+fn frames(items: Vec<Bytes>) -> Vec<wire::Items> {
+    let (mut frames, mut frame, mut bytes) = (Vec::new(), wire::Items::default(), 0);
+    for item in items {
+        bytes += item.len();
+        frame.items.push(item);
+        if bytes >= CHUNK_BYTES {
+            frames.push(std::mem::take(&mut frame));
+            bytes = 0;
+        }
+    }
+    if !frame.items.is_empty() {
+        frames.push(frame);
+    }
+    frames
+}
+
 /// Sends a batch in chunks as the agent reads it. The first batch is sent even if it is empty, since it confirms that
 /// the agent's plan is right (ADR 0007).
 async fn send(
@@ -347,26 +365,26 @@ async fn send(
         batch,
         plan_hash: walk.end().hash().to_bytes().to_vec(),
     };
-    if walk.is_done() {
+    let mut frames = frames(first);
+    if walk.is_done() && frames.len() <= 1 {
         let whole = wire::Batch {
             begin: Some(begin),
-            items: Some(wire::Items { items: first }),
+            items: Some(frames.pop().unwrap_or_default()),
             commit: Some(commit(walk)),
         };
         outgoing.put(Message::Batch(whole)).await?;
         return Ok(Sending::Done);
     }
     outgoing.put(Message::Begin(begin)).await?;
-    let mut items = first;
     loop {
-        if !items.is_empty() {
-            outgoing.put(Message::Items(wire::Items { items })).await?;
+        for frame in frames {
+            outgoing.put(Message::Items(frame)).await?;
         }
         if walk.is_done() {
             break;
         }
         match store.more(walk, CHUNK_BYTES) {
-            Ok(more) => items = more,
+            Ok(more) => frames = self::frames(more),
             Err(Outdated) => return Ok(Sending::Outdated),
         }
     }

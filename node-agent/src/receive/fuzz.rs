@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use portolan_plan::{BackendList, Entry, EntryHash, EntryKey, NodePlan, strategies};
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{encode_entry, item, wire};
+use portolan_proto::{CHUNK_BYTES, encode_entry, item, wire};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -30,6 +30,7 @@ static ITEMS: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
         let (key, entry) = strategies::entry().new_tree(&mut runner).unwrap().current();
         items.push(item::upsert(&key, encode_entry(&entry)));
         items.push(item::remove(&key));
+        items.extend(item::upserts(&key, vec![0; 2 * CHUNK_BYTES].into()));
         if let Entry::List(list) = entry {
             for (_, other) in &lists {
                 let base = EntryHash::of(&key, &encode_entry(&Entry::List(list.clone())));

@@ -24,6 +24,9 @@ pub(super) const MAX_UNDECODABLE: usize = 8;
 /// Maximum number of messages per list in a status.
 const MAX_MESSAGES: usize = 8;
 
+/// Maximum length of a text in an answer, in characters. An answer then fits into a message.
+const MAX_TEXT: usize = 512;
+
 /// Maximum number of changes per batch; the limit protects memory.
 const MAX_CHANGES: usize = 4_000_000;
 
@@ -39,6 +42,8 @@ pub struct Session {
 struct OpenBatch {
     batch: u64,
     staged: StagedChanges,
+    /// Joins the parts of large entries.
+    reader: item::Reader,
     watermark: wire::Watermark,
     cause: Cause,
 }
@@ -207,8 +212,8 @@ impl Session {
         answer(Answer::Status(wire::Status {
             draining: draining::write(draining),
             drift: drift.iter().map(of_kind).collect(),
-            closed_ports: closed.iter().take(MAX_MESSAGES).cloned().collect(),
-            unwritten_settings: unwritten.iter().take(MAX_MESSAGES).cloned().collect(),
+            closed_ports: texts(closed.iter().take(MAX_MESSAGES)),
+            unwritten_settings: texts(unwritten.iter().take(MAX_MESSAGES)),
             applied_hash: applied.to_bytes().to_vec(),
         }))
     }
@@ -226,6 +231,7 @@ impl Session {
         self.open = Some(OpenBatch {
             batch: begin.batch,
             staged,
+            reader: item::Reader::default(),
             watermark: begin.watermark.unwrap_or_default(),
             cause,
         });
@@ -265,8 +271,8 @@ impl Session {
             .as_mut()
             .ok_or(SessionError::NoBatch { what: "items" })?;
         for item in items {
-            let Some((change, problem)) = item::read(item, &held).map_err(SessionError::Item)?
-            else {
+            let read = open.reader.read(item, &held);
+            let Some((change, problem)) = read.map_err(SessionError::Item)? else {
                 continue;
             };
             if let Some(problem) = problem {
@@ -303,10 +309,10 @@ impl Session {
             applied_hash: applied.hash.to_bytes().to_vec(),
             apply_microseconds: microseconds(applied.took),
             operations: u64::try_from(applied.operations).unwrap_or(u64::MAX),
-            failures: applied.failures.clone(),
+            failures: texts(&applied.failures),
             failed_operations: u64::try_from(applied.failed).unwrap_or(u64::MAX),
             refused: false,
-            undecodable: self.undecodable.clone(),
+            undecodable: texts(&self.undecodable),
             timing: whole.map(|whole| timing(whole, applied)),
         }))
     }
@@ -317,7 +323,7 @@ impl Session {
             batch,
             received_hash: found.to_bytes().to_vec(),
             refused: true,
-            undecodable: self.undecodable.clone(),
+            undecodable: texts(&self.undecodable),
             ..wire::Ack::default()
         }))
     }
@@ -339,6 +345,12 @@ fn timing(whole: Instant, applied: &Applied) -> wire::Timing {
         total_microseconds: microseconds(whole.elapsed()),
         steps: steps.collect(),
     }
+}
+
+/// Texts for an answer, each shortened to [`MAX_TEXT`].
+fn texts<'a>(texts: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let shortened = |text: &String| text.chars().take(MAX_TEXT).collect();
+    texts.into_iter().map(shortened).collect()
 }
 
 fn answer(message: Answer) -> wire::AgentMessage {

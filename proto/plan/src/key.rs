@@ -240,11 +240,38 @@ pub struct EntryHash(pub u128);
 impl EntryHash {
     /// The hash of `bytes` under `key`.
     pub fn of(key: &EntryKey, bytes: &[u8]) -> Self {
+        let mut hasher = EntryHasher::new(key);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+}
+
+/// Computes the hash of an entry whose bytes arrive in parts.
+pub struct EntryHasher(xxh3::Xxh3);
+
+impl fmt::Debug for EntryHasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EntryHasher")
+    }
+}
+
+impl EntryHasher {
+    /// The hasher for the entry with this key.
+    pub fn new(key: &EntryKey) -> Self {
         let mut hasher = xxh3::Xxh3::new();
         hasher.update(key.to_string().as_bytes());
         hasher.update(&[0]);
-        hasher.update(bytes);
-        Self(hasher.digest128())
+        Self(hasher)
+    }
+
+    /// Adds the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The hash of the bytes so far.
+    pub fn finish(&self) -> EntryHash {
+        EntryHash(self.0.digest128())
     }
 }
 

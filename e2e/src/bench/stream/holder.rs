@@ -35,6 +35,8 @@ pub(super) struct Holder {
     batches: u64,
     /// Whether the batch at hand names a trace.
     traced: bool,
+    /// The parts so far of an entry in several items.
+    parts: Vec<u8>,
 }
 
 /// As many steps as the pass of a real agent has.
@@ -163,13 +165,17 @@ impl Holder {
         for bytes in items.items {
             let item = wire::Item::decode(bytes.clone())?.item;
             match item.context("an item of an unknown kind")? {
-                Item::Upsert(upsert) => {
-                    marked |= !mark.is_empty() && upsert.key.contains(mark);
-                    let hash = hash_of(&upsert.key, &upsert.value);
-                    if upsert.value.len() >= PATCHED_FROM {
-                        lists.keep(hash, &upsert)?;
+                Item::Upsert(wire::Upsert { key, value }) => {
+                    marked |= !mark.is_empty() && key.contains(mark);
+                    self.upsert(&key, &value, lists)?;
+                }
+                Item::Part(wire::Part { key, value, last }) => {
+                    marked |= !mark.is_empty() && key.contains(mark);
+                    self.parts.extend_from_slice(&value);
+                    if last {
+                        let whole = std::mem::take(&mut self.parts);
+                        self.upsert(&key, &whole, lists)?;
                     }
-                    self.enter(&upsert.key, Some(hash));
                 }
                 Item::Remove(key) => {
                     marked |= !mark.is_empty() && key.contains(mark);
@@ -185,6 +191,15 @@ impl Holder {
             }
         }
         Ok(marked)
+    }
+
+    fn upsert(&mut self, key: &str, value: &[u8], lists: &Lists) -> Result<()> {
+        let hash = hash_of(key, value);
+        if value.len() >= PATCHED_FROM {
+            lists.keep(hash, key, value)?;
+        }
+        self.enter(key, Some(hash));
+        Ok(())
     }
 
     fn enter(&mut self, key: &str, hash: Option<EntryHash>) {
@@ -204,11 +219,10 @@ impl Holder {
 }
 
 impl Lists {
-    fn keep(&self, hash: EntryHash, upsert: &wire::Upsert) -> Result<()> {
+    fn keep(&self, hash: EntryHash, key: &str, value: &[u8]) -> Result<()> {
         let mut lists = self.by_hash.lock().unwrap_or_else(PoisonError::into_inner);
         if !lists.contains_key(&hash)
-            && let Entry::List(list) =
-                decode_entry(&EntryKey::from_peer(&upsert.key), &upsert.value)?
+            && let Entry::List(list) = decode_entry(&EntryKey::from_peer(key), value)?
         {
             lists.insert(hash, list);
         }
