@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use portolan_plan::{Family, LocalEndpoint, Protocol};
 
+use crate::limits::MAX_ENDPOINTS;
 use crate::model::{Endpoint, EndpointSlice, ServicePort};
 use crate::selection::Reached;
 
@@ -43,46 +44,84 @@ impl EndpointCopy<'_> {
     }
 }
 
-/// All endpoints that the slices of a Service contain for one of its ports (S-10).
-pub(crate) fn copies<'a>(
-    port: &ServicePort,
-    slices: impl Iterator<Item = &'a EndpointSlice>,
-) -> impl Iterator<Item = EndpointCopy<'a>> {
-    slices.flat_map(|slice| {
-        let serves = slice
-            .ports
-            .iter()
-            .filter(|p| (&p.name, p.protocol) == (&port.name, port.protocol));
-        serves.flat_map(move |own| {
+/// The slices of a Service by the ports that they serve (S-10). A search for each port would cost ports times ports.
+#[derive(Debug, Default)]
+pub(crate) struct PortSlices<'a> {
+    of: BTreeMap<(&'a str, Protocol), Vec<(&'a EndpointSlice, u16)>>,
+    /// Number of endpoints in slices beyond [`MAX_ENDPOINTS`].
+    pub(crate) left_out: usize,
+}
+
+impl<'a> PortSlices<'a> {
+    pub(crate) fn new(slices: impl Iterator<Item = &'a EndpointSlice>) -> Self {
+        let (mut found, mut endpoints) = (Self::default(), 0);
+        for slice in slices {
+            endpoints += slice.endpoints.len();
+            if endpoints > MAX_ENDPOINTS {
+                found.left_out += slice.endpoints.len();
+                continue;
+            }
+            for port in &slice.ports {
+                let slices = found.of.entry((&*port.name, port.protocol)).or_default();
+                slices.push((slice, port.port));
+            }
+        }
+        found
+    }
+
+    /// All endpoints that the slices contain for a port.
+    pub(crate) fn copies(&self, port: &ServicePort) -> impl Iterator<Item = EndpointCopy<'a>> {
+        let slices = self.of.get(&(&*port.name, port.protocol));
+        slices.into_iter().flatten().flat_map(|&(slice, port)| {
             slice.endpoints.iter().map(move |endpoint| EndpointCopy {
                 slice,
                 endpoint,
-                port: own.port,
+                port,
             })
         })
-    })
+    }
 }
 
 /// The endpoints of one port by address and port, without duplicates.
 #[derive(Debug, Default)]
 pub(crate) struct PortEndpoints<'a> {
     endpoints: BTreeMap<(IpAddr, u16), EndpointCopy<'a>>,
+    /// Number of copies beyond the limit.
+    pub(crate) left_out: usize,
 }
 
 impl<'a> PortEndpoints<'a> {
-    /// Merges the slices of a Service; for each endpoint the copy with the best rank is used (S-50, S-51).
+    /// Merges the slices of a Service for these families; for each endpoint the copy with the best rank is used (S-50,
+    /// S-51). Of more than `most` endpoints of a family, ready ones come first.
     pub(crate) fn merge(
         port: &ServicePort,
-        slices: impl Iterator<Item = &'a EndpointSlice>,
+        slices: &PortSlices<'a>,
+        families: impl Iterator<Item = Family>,
+        most: usize,
     ) -> Self {
-        let mut endpoints = BTreeMap::new();
-        for copy in copies(port, slices) {
-            let best = endpoints.entry(copy.reached()).or_insert(copy);
-            if copy.rank() < best.rank() {
-                *best = copy;
+        let mut merged = Self::default();
+        for family in families {
+            let of_family =
+                move |copy: &EndpointCopy<'a>| Family::of(copy.endpoint.address) == family;
+            let copies = || slices.copies(port).filter(of_family);
+            let count = copies().count();
+            if count <= most {
+                copies().for_each(|copy| merged.add(copy));
+                continue;
             }
+            merged.left_out += count - most;
+            let ready = copies().filter(|copy| copy.endpoint.ready);
+            let others = copies().filter(|copy| !copy.endpoint.ready);
+            ready.chain(others).take(most).for_each(|copy| merged.add(copy));
         }
-        Self { endpoints }
+        merged
+    }
+
+    fn add(&mut self, copy: EndpointCopy<'a>) {
+        let best = self.endpoints.entry(copy.reached()).or_insert(copy);
+        if copy.rank() < best.rank() {
+            *best = copy;
+        }
     }
 
     /// The copy of an endpoint that is used.

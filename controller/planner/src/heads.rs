@@ -12,6 +12,7 @@ use portolan_plan::{
     ExternalClients, Family, Head, HeadPort, ListChoice, ListUse, Policy, Scope, ScopeKind,
 };
 
+use crate::limits::MAX_HEADS;
 use crate::selection::Selection;
 
 /// Collects the ports of a Service, then builds the heads.
@@ -52,6 +53,8 @@ pub(crate) struct MadeHeads {
     pub(crate) heads: Vec<Arc<Head>>,
     pub(crate) of_zone: BTreeMap<Arc<str>, usize>,
     pub(crate) of_node: BTreeMap<Arc<str>, usize>,
+    /// Number of nodes and zones that use another head than their own, because there are too many.
+    pub(crate) left_out: usize,
 }
 
 impl Heads {
@@ -140,19 +143,26 @@ impl Heads {
             in_zone.insert(zone.clone(), with(&plain, seen));
         }
         let mut of_zone = BTreeMap::new();
+        let mut left_out = 0;
         for (zone, choices) in &in_zone {
-            of_zone.insert(zone.clone(), distinct.place_of(choices.clone()));
+            match distinct.place_of(choices.clone()) {
+                Some(place) => drop(of_zone.insert(zone.clone(), place)),
+                None => left_out += 1,
+            }
         }
         let mut of_node = BTreeMap::new();
         for (node, seen) in &self.nodes {
             let zone = zone_of(node).and_then(|zone| in_zone.get(&zone));
-            let choices = with(zone.unwrap_or(&plain), seen);
-            of_node.insert(node.clone(), distinct.place_of(choices));
+            match distinct.place_of(with(zone.unwrap_or(&plain), seen)) {
+                Some(place) => drop(of_node.insert(node.clone(), place)),
+                None => left_out += 1,
+            }
         }
         MadeHeads {
             heads: distinct.heads,
             of_zone,
             of_node,
+            left_out,
         }
     }
 }
@@ -173,23 +183,24 @@ impl<'a> Distinct<'a> {
             found: BTreeMap::new(),
             heads: Vec::new(),
         };
-        distinct.place_of(choices);
+        // The first one always fits.
+        drop(distinct.place_of(choices));
         distinct
     }
 
-    fn place_of(&mut self, choices: Vec<ListChoice>) -> usize {
+    /// The place of the head with these choices; `None` if there are too many heads. Different choices give different
+    /// heads, because each place is a slot of its own in the head.
+    fn place_of(&mut self, choices: Vec<ListChoice>) -> Option<usize> {
         if let Some(place) = self.found.get(&choices) {
-            return *place;
+            return Some(*place);
         }
-        let head = self.make(&choices);
-        // Choices for a list that no port of this head uses make no difference.
-        let same = self.heads.iter().position(|other| **other == head);
-        let place = same.unwrap_or(self.heads.len());
-        if same.is_none() {
-            self.heads.push(Arc::new(head));
+        let place = self.heads.len();
+        if place == MAX_HEADS {
+            return None;
         }
+        self.heads.push(Arc::new(self.make(&choices)));
         self.found.insert(choices, place);
-        place
+        Some(place)
     }
 
     fn make(&self, choices: &[ListChoice]) -> Head {

@@ -15,6 +15,7 @@ mod frontends;
 mod heads;
 mod hints;
 mod index;
+mod limits;
 mod node;
 mod outside_ranges;
 mod planned;

@@ -9,9 +9,10 @@ use portolan_plan::{
     LocalEndpoint, LocalHealth, Protocol, ServiceId, Settings,
 };
 
-use crate::backends::PortEndpoints;
+use crate::backends::{PortEndpoints, PortSlices};
 use crate::frontends::{Claimant, Frontends, is_proxied, owner_of_node_port};
 use crate::heads::Heads;
+use crate::limits::{MAX_LOCAL_ENDPOINTS, endpoints_per_list};
 use crate::model::{AddressType, ClusterModel, Service, ServicePort};
 use crate::selection::{Selection, Wanted, select};
 use crate::source_ranges::source_ranges;
@@ -36,15 +37,24 @@ pub(crate) fn plan_service(
         scheduler: service.scheduler.clone(),
         ports: Default::default(),
     });
-    let mut parts = Parts::default();
-    let mut answering = BTreeSet::new();
-    for port in &service.ports {
-        let found = claimant.frontends(port);
-        let places = found.all.iter();
-        answering.extend(places.filter_map(|place| Some((place.kind, place.address?))));
+    // The frontends of all ports determine how many endpoints each may have.
+    let ports = service.ports.iter();
+    let found: Vec<_> = ports.map(|port| (port, claimant.frontends(port))).collect();
+    let frontends = || found.iter().flat_map(|(_, found)| &found.all);
+    let most = endpoints_per_list(frontends().count());
+    let answering: BTreeSet<_> = frontends()
+        .filter_map(|place| Some((place.kind, place.address?)))
+        .collect();
+    let slices = PortSlices::new(model.slices_of(id).map(AsRef::as_ref));
+    let mut parts = Parts {
+        left_out: slices.left_out,
+        ..Parts::default()
+    };
+    for (port, found) in found {
         let head_port = head_port(service, port, &found);
-        let slices = model.slices_of(id).map(AsRef::as_ref);
-        let endpoints = PortEndpoints::merge(port, slices);
+        let families = Family::BOTH.into_iter();
+        let families = families.filter(|family| head_port.has_family(*family));
+        let endpoints = PortEndpoints::merge(port, &slices, families, most);
         let selections = selections(service, &head_port, &endpoints);
         parts.add_local(&head_port, &endpoints);
         reasons.extend(found.reasons);
@@ -59,6 +69,8 @@ pub(crate) fn plan_service(
     reasons.extend(families_without_ranges(service));
     reasons.extend(other_families(model, service));
     let heads = heads.finish(|node| model.node(node)?.zone.clone());
+    // First, so that other warnings do not crowd them out.
+    let reasons = [parts.over_limits(most, heads.left_out), reasons].concat();
     Some(PlannedService {
         id: id.clone(),
         heads: heads.heads,
@@ -168,6 +180,10 @@ struct Parts {
     lists: Vec<(ListKey, Arc<BackendList>)>,
     on_nodes: BTreeMap<Arc<str>, OnNode>,
     hints: Vec<HintUse>,
+    /// Number of endpoints, counted for each port, that the limits leave out.
+    left_out: usize,
+    /// Nodes with more endpoints than [`MAX_LOCAL_ENDPOINTS`].
+    crowded: BTreeSet<Arc<str>>,
 }
 
 impl Parts {
@@ -194,15 +210,30 @@ impl Parts {
 
     /// Adds all of a node's own endpoints, whether a list uses them or not: they may still have connections (S-74).
     fn add_local(&mut self, port: &HeadPort, endpoints: &PortEndpoints<'_>) {
+        self.left_out += endpoints.left_out;
         for (node, endpoint, is_ready) in endpoints.on_nodes(port.protocol) {
             if port.has_family(Family::of(endpoint.address)) {
                 let found = self.on_nodes.entry(node.clone()).or_default();
-                found.endpoints.insert(endpoint);
+                if !found.insert(endpoint) {
+                    self.crowded.insert(node.clone());
+                }
                 if is_ready {
                     found.ready.insert(endpoint.address);
                 }
             }
         }
+    }
+
+    /// The limits that the Service exceeds. `heads` is the number of nodes and zones without a head of their own.
+    fn over_limits(&self, most: usize, heads: usize) -> Vec<Reason> {
+        let left_out = self.left_out;
+        let endpoints = (left_out > 0).then_some(Reason::TooManyEndpoints { left_out, most });
+        let local = self.crowded.first().map(|node| Reason::TooManyLocalEndpoints {
+            node: node.clone(),
+            more: self.crowded.len().saturating_sub(1),
+        });
+        let heads = (heads > 0).then_some(Reason::TooManyHeads { left_out: heads });
+        endpoints.into_iter().chain(local).chain(heads).collect()
     }
 }
 
@@ -215,6 +246,15 @@ struct OnNode {
 }
 
 impl OnNode {
+    /// Adds an endpoint, unless the node has too many.
+    fn insert(&mut self, endpoint: LocalEndpoint) -> bool {
+        let fits = self.endpoints.len() < MAX_LOCAL_ENDPOINTS || self.endpoints.contains(&endpoint);
+        if fits {
+            self.endpoints.insert(endpoint);
+        }
+        fits
+    }
+
     fn finish(self, health_port: Option<u16>) -> Local {
         let count = |family| {
             let ready = self.ready.iter();

@@ -11,7 +11,9 @@ use portolan_plan::Family;
 use portolan_planner::model::{AddressType, Endpoint, EndpointSlice, SliceId, SlicePort};
 use portolan_planner::{Reason, is_usable_address};
 
-use super::field::{FieldError, address, label, name, own_names, port, protocol, value};
+use super::field::{
+    FieldError, address, label, name, own_names, port, port_name, protocol, value,
+};
 
 /// The label that names a slice's Service (S-54).
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -19,6 +21,10 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 /// Maximum number of problems reported for one object. A slice may repeat a mistake for a thousand endpoints.
 const MAX_REPORTED_PROBLEMS: usize = 8;
+/// Maximum number of ports of a slice. A Service has no more.
+const MAX_PORTS: usize = 1_000;
+/// Maximum number of hints of each kind on an endpoint, as in Kubernetes. Further ones are ignored.
+const MAX_HINTS: usize = 8;
 
 /// An EndpointSlice.
 ///
@@ -97,7 +103,12 @@ fn ports(
         slice.ignored.push(ignored("ports".into(), problem));
         return Ok(());
     };
-    for (index, given) in given.iter().enumerate() {
+    let more = given.len().saturating_sub(MAX_PORTS);
+    if more > 0 {
+        let problem = format!("a slice has at most {MAX_PORTS}; the last {more} are left out");
+        slice.ignored.push(ignored("ports".into(), &problem));
+    }
+    for (index, given) in given.iter().take(MAX_PORTS).enumerate() {
         let path = |field: &str| format!("ports[{index}].{field}");
         let protocol = protocol(given.protocol.as_deref(), path("protocol"))?;
         let Some(own) = given.name.as_deref() else {
@@ -117,7 +128,7 @@ fn ports(
         let name = if own.is_empty() {
             "".into()
         } else {
-            name(own, path("name"))?
+            port_name(own, path("name"))?
         };
         slice.ports.push(SlicePort {
             name,
@@ -159,13 +170,15 @@ fn endpoint(
     let zone = zone.and_then(|zone| noted(zone, "the endpoint counts as without a zone"));
     let hints = given.hints.as_ref();
     let nodes = hints.and_then(|hints| hints.for_nodes.as_ref());
-    let nodes = nodes.into_iter().flatten().filter_map(|hint| {
+    let nodes = nodes.into_iter().flatten().take(MAX_HINTS);
+    let nodes = nodes.filter_map(|hint| {
         let field = format!("{path}.hints.forNodes");
         noted(name(&hint.name, field), "the hint has no effect")
     });
     let for_nodes = nodes.collect();
     let zones = hints.and_then(|hints| hints.for_zones.as_ref());
-    let zones = zones.into_iter().flatten().filter_map(|hint| {
+    let zones = zones.into_iter().flatten().take(MAX_HINTS);
+    let zones = zones.filter_map(|hint| {
         let field = format!("{path}.hints.forZones");
         noted(label(&hint.name, field), "the hint has no effect")
     });

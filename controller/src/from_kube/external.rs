@@ -1,5 +1,6 @@
 //! External addresses of a Service. Invalid values are left out, so that the cluster IPs are still served.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -22,7 +23,7 @@ pub(super) fn external(
     for (index, text) in ips.iter().enumerate() {
         let field = format!("spec.externalIPs[{index}]");
         let found = reader.address(text, field);
-        push(&mut reader.external.ips, found);
+        reader.external.ips.extend(found);
     }
     reader.ingress(object);
     let is_balancer = spec.type_.as_deref() == Some("LoadBalancer");
@@ -48,19 +49,27 @@ pub(super) fn external(
         balancer || has_node_port || !external.ips.is_empty() || external.health_port.is_some();
     if is_external {
         let ranges = spec.load_balancer_source_ranges.as_deref();
-        external.source_ranges = source_ranges(ranges.unwrap_or_default(), &mut ignored);
+        // A head contains the ranges of each port.
+        let guarded = service.ports.len() * external.balancer_ips.len().max(1);
+        let most = (MAX_ALLOWED_SOURCES / guarded.max(1)).min(MAX_SOURCE_RANGES);
+        external.source_ranges = source_ranges(ranges.unwrap_or_default(), most, &mut ignored);
     }
     (is_external.then_some(external), ignored)
 }
 
-/// Maximum product of the external addresses and the ports of a Service.
-const MAX_FRONTENDS: usize = 8_192;
+/// Maximum product of the external addresses and the ports of a Service. The encoded head then stays small.
+const MAX_FRONTENDS: usize = 2_048;
 /// Maximum number of source ranges of a Service.
 const MAX_SOURCE_RANGES: usize = 1_000;
+/// Maximum product of the load balancer addresses, ports and source ranges of a Service: entries of a kernel set.
+const MAX_ALLOWED_SOURCES: usize = 32_768;
+// At least one range is left for any number of frontends.
+const _: () = assert!(MAX_ALLOWED_SOURCES >= MAX_FRONTENDS);
 
-fn push(found: &mut Vec<IpAddr>, address: Option<IpAddr>) {
-    let new = address.filter(|address| !found.contains(address));
-    found.extend(new);
+/// Removes duplicates; the order stays.
+pub(super) fn distinct(addresses: &mut Vec<IpAddr>) {
+    let mut seen = BTreeSet::new();
+    addresses.retain(|address| seen.insert(*address));
 }
 
 #[derive(Default)]
@@ -93,10 +102,8 @@ impl Reader {
                 continue;
             };
             match given.ip_mode.as_deref() {
-                None | Some("" | "VIP") => {
-                    push(&mut self.external.balancer_ips, Some(address));
-                }
-                Some("Proxy") => push(&mut self.external.left_to_balancer, Some(address)),
+                None | Some("" | "VIP") => self.external.balancer_ips.push(address),
+                Some("Proxy") => self.external.left_to_balancer.push(address),
                 Some(text) => {
                     let problem = format!(
                         "{text:?} is not known, so nodes leave {address} to the load balancer; write VIP or \
@@ -104,7 +111,7 @@ impl Reader {
                     );
                     let error = FieldError::new(format!("{field}.ipMode"), problem);
                     self.ignored.push(error.into());
-                    push(&mut self.external.left_to_balancer, Some(address));
+                    self.external.left_to_balancer.push(address);
                 }
             }
         }
@@ -122,6 +129,7 @@ impl Reader {
                 &mut external.left_to_balancer,
             ),
         ] {
+            distinct(addresses);
             let more = addresses.len().saturating_sub(room);
             if more > 0 {
                 let problem = format!(
@@ -143,17 +151,26 @@ impl Reader {
     }
 }
 
-/// `None` without source ranges. An unreadable range admits no client (S-88).
-fn source_ranges(texts: &[String], ignored: &mut Vec<Reason>) -> Option<Vec<IpNet>> {
+/// `None` without source ranges. Neither an unreadable range nor one beyond `most` admits a client (S-88).
+fn source_ranges(
+    texts: &[String],
+    most: usize,
+    ignored: &mut Vec<Reason>,
+) -> Option<Vec<IpNet>> {
     let given = texts.iter().map(|text| text.trim()).enumerate();
     let mut given = given.filter(|(_, text)| !text.is_empty()).peekable();
     given.peek()?;
     let mut ranges = Vec::new();
     for (index, text) in given {
-        if ranges.len() == MAX_SOURCE_RANGES {
-            let problem = format!(
-                "a Service has at most {MAX_SOURCE_RANGES}; no client may connect from the others"
-            );
+        if ranges.len() == most {
+            let problem = if most == MAX_SOURCE_RANGES {
+                format!("a Service has at most {most}; no client may connect from the others")
+            } else {
+                format!(
+                    "load balancer addresses times ports times source ranges are at most {MAX_ALLOWED_SOURCES}, so the \
+                     first {most} ranges count; no client may connect from the others"
+                )
+            };
             ignored.push(FieldError::new("spec.loadBalancerSourceRanges", problem).into());
             break;
         }

@@ -144,6 +144,18 @@ pub(super) fn name(text: &str, field: impl Into<String>) -> Result<Arc<str>, Fie
     )
 }
 
+/// The name of a port.
+pub(super) fn port_name(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    word(
+        text,
+        MAX_LABEL_BYTES,
+        allowed,
+        "lower-case letters, digits, '-' and '.'",
+        field,
+    )
+}
+
 /// A non-empty label value.
 pub(super) fn label(text: &str, field: impl Into<String>) -> Result<Arc<str>, FieldError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -10,12 +10,15 @@ use k8s_openapi::api::networking::v1 as networking;
 use portolan_planner::Reason;
 use portolan_planner::model::{Node, ServiceCidr};
 
+use super::external::distinct;
 use super::field::{FieldError, address, cidr, label, own_name, value};
 
 /// The label that names a node's zone (S-62).
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// The taint of nodes that the autoscaler is about to delete (S-149).
 const SCALED_AWAY: &str = "ToBeDeletedByClusterAutoscaler";
+/// Maximum number of addresses of a node.
+const MAX_ADDRESSES: usize = 64;
 /// Address types that packets can have, in order of preference.
 const KINDS: [&str; 2] = ["InternalIP", "ExternalIP"];
 /// The problem of a Node without such an address (S-202).
@@ -91,8 +94,17 @@ fn addresses(object: &core::Node, ignored: &mut Vec<Reason>) -> Vec<IpAddr> {
         {
             let field = format!("status.addresses[{index}].address");
             let address = noted(address(&given.address, field), ignored);
-            found.extend(address.filter(|address| !found.contains(address)));
+            found.extend(address);
         }
+    }
+    distinct(&mut found);
+    let more = found.len().saturating_sub(MAX_ADDRESSES);
+    if more > 0 {
+        found.truncate(MAX_ADDRESSES);
+        ignored.push(Reason::Ignored {
+            field: "status.addresses".into(),
+            problem: format!("a node has at most {MAX_ADDRESSES}; the last {more} are left out"),
+        });
     }
     if !given.iter().any(|given| KINDS.contains(&&*given.type_)) {
         ignored.push(Reason::Ignored {

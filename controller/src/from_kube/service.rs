@@ -12,7 +12,7 @@ use portolan_planner::model::{NoClusterIp, Service, ServicePort};
 use super::annotations::Annotations;
 use super::endpoint_slice::shorten;
 use super::external::external;
-use super::field::{FieldError, address, bounded, name, own_names, port, protocol, value};
+use super::field::{FieldError, address, bounded, own_names, port, port_name, protocol, value};
 
 /// The label that gives a Service to another proxy (S-2).
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
@@ -144,7 +144,7 @@ fn ports(spec: &core::ServiceSpec, service: &mut Service) -> Result<(), FieldErr
         let path = |field: &str| format!("spec.ports[{index}].{field}");
         let own = match given.name.as_deref() {
             None | Some("") => Arc::from(""),
-            Some(text) => name(text, path("name"))?,
+            Some(text) => port_name(text, path("name"))?,
         };
         let protocol = protocol(given.protocol.as_deref(), path("protocol"))?;
         let number = match port(given.port, path("port")) {

@@ -186,15 +186,15 @@ fn a_service_has_a_bounded_number_of_external_addresses_times_ports() {
         let addresses = many_addresses(count).join(", ");
         format!("{ports}  externalIPs: [{addresses}]\n")
     };
-    let most = service(&spec(4_096), "{}");
-    assert_eq!(most.ignored, [], "two ports at 4,096 addresses fit");
-    let more = service(&spec(4_100), "{}");
+    let most = service(&spec(1_024), "{}");
+    assert_eq!(most.ignored, [], "two ports at 1,024 addresses fit");
+    let more = service(&spec(1_028), "{}");
     let kept = more.external.clone().unwrap().ips;
-    assert_eq!(texts(&kept), many_addresses(4_096));
+    assert_eq!(texts(&kept), many_addresses(1_024));
     assert_eq!(
         ignored(&more),
         [
-            "spec.externalIPs: a Service has at most 8192 addresses times ports; the last 4 \
+            "spec.externalIPs: a Service has at most 2048 addresses times ports; the last 4 \
              addresses are left out"
         ]
     );
@@ -202,7 +202,7 @@ fn a_service_has_a_bounded_number_of_external_addresses_times_ports() {
 
 #[test]
 fn addresses_of_balancers_take_the_room_before_external_ips() {
-    let entries: Vec<_> = many_addresses(8_191)
+    let entries: Vec<_> = many_addresses(2_047)
         .iter()
         .map(|address| format!("{{ip: {address}}}"))
         .collect();
@@ -210,7 +210,7 @@ fn addresses_of_balancers_take_the_room_before_external_ips() {
     let external = service(&spec, &ingress(&entries.join(", ")))
         .external
         .unwrap();
-    assert_eq!(external.balancer_ips.len(), 8_191);
+    assert_eq!(external.balancer_ips.len(), 2_047);
     assert_eq!(texts(&external.ips), ["198.51.100.1"]);
 }
 
@@ -233,4 +233,25 @@ fn a_service_has_a_bounded_number_of_source_ranges_and_the_rest_opens_nothing() 
              connect from the others"
         ]
     );
+}
+
+/// S-228: the product is what costs a set entry, and what an agent receives.
+#[test]
+fn source_ranges_times_ports_times_addresses_are_limited_and_the_rest_opens_nothing() {
+    let ports: Vec<_> = (1..=191)
+        .map(|port| format!("{{name: p{port}, port: {port}}}"))
+        .collect();
+    let ranges = many_addresses(1_000).join("/32, ");
+    let spec = format!(
+        "  ports: [{}]\n{BALANCER}  loadBalancerSourceRanges: [{ranges}/32]\n",
+        ports.join(", ")
+    );
+    let service = service(&spec, &ingress("{ip: 198.51.100.7}"));
+    let kept = service.external.as_ref().unwrap().source_ranges.clone();
+    let kept = kept.unwrap();
+    assert!(kept.len() * 191 <= 32_768 && kept.len() > 100, "{}", kept.len());
+    let first = format!("{}/32", many_addresses(1)[0]);
+    assert_eq!(kept[0].to_string(), first);
+    let ignored = ignored(&service);
+    assert!(ignored[0].contains("are at most 32768"), "{ignored:?}");
 }

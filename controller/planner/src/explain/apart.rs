@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use portolan_plan::{Family, Protocol};
 
-use crate::backends::{EndpointCopy, PortEndpoints, copies};
+use crate::backends::{EndpointCopy, PortEndpoints, PortSlices};
 use crate::model::{
     AddressType, ClusterModel, EndpointSlice, Service, ServicePort, SliceId, SlicePort,
 };
@@ -45,6 +45,8 @@ pub enum ApartReason {
         /// Why that copy has precedence.
         because: NotBelieved,
     },
+    /// The Service has more endpoints than its frontends leave room for (S-228).
+    OverLimit,
 }
 
 /// Why another copy of an endpoint has precedence.
@@ -65,6 +67,7 @@ impl ApartReason {
             Self::OtherFamily(_) => "OtherFamily",
             Self::NoSuchPort { .. } => "NoSuchPort",
             Self::NotBelieved { .. } => "NotBelieved",
+            Self::OverLimit => "TooManyEndpoints",
         }
     }
 }
@@ -95,6 +98,7 @@ impl fmt::Display for ApartReason {
                     }
                 }
             }
+            Self::OverLimit => f.write_str("the Service has too many endpoints"),
             Self::NotBelieved {
                 believed, because, ..
             } => {
@@ -122,18 +126,23 @@ pub(super) fn apart(
     service: &Service,
     port: &ServicePort,
     families: &[Family],
+    slices: &PortSlices<'_>,
     merged: &PortEndpoints<'_>,
 ) -> Vec<Apart> {
-    let slices = model.slices_of(&service.id).map(AsRef::as_ref);
-    let mut apart: Vec<_> = slices
+    let all = model.slices_of(&service.id).map(AsRef::as_ref);
+    let mut apart: Vec<_> = all
         .filter(|slice| !slice.endpoints.is_empty())
         .filter_map(|slice| whole(slice, port, families))
         .collect();
-    let slices = model.slices_of(&service.id).map(AsRef::as_ref);
     let served = |copy: &EndpointCopy<'_>| families.contains(&Family::of(copy.endpoint.address));
-    let lost = copies(port, slices).filter(served).filter_map(|copy| {
-        let believed = merged.believed(copy.reached())?;
-        not_believed(&copy, believed)
+    let lost = slices.copies(port).filter(served);
+    let lost = lost.filter_map(|copy| match merged.believed(copy.reached()) {
+        Some(believed) => not_believed(&copy, believed),
+        None => Some(Apart {
+            slice: copy.slice.id.clone(),
+            reason: ApartReason::OverLimit,
+            endpoints: vec![copy.endpoint.address],
+        }),
     });
     apart.extend(lost);
     apart.sort_by(|a, b| (&a.slice, &a.endpoints).cmp(&(&b.slice, &b.endpoints)));

@@ -10,8 +10,9 @@ use portolan_plan::{Family, Frontend, FrontendKind, HeadPort, NodeEntry, Protoco
 use super::apart::{Apart, apart};
 use super::group::{Group, GroupExplanation, Seen};
 use super::{SchedulerSource, Served};
-use crate::backends::PortEndpoints;
+use crate::backends::{PortEndpoints, PortSlices};
 use crate::frontends::frontends;
+use crate::limits::endpoints_per_list;
 use crate::model::{ClusterModel, Service, ServicePort};
 use crate::{PlannedService, Planner, Reason};
 
@@ -115,8 +116,10 @@ impl Planner {
             None => (node.settings.scheduler.clone(), SchedulerSource::Settings),
         };
         let ports = service.ports.iter().zip(&head.ports).enumerate();
+        let frontends = head.ports.iter().map(|port| port.frontends.len()).sum();
+        let most = endpoints_per_list(frontends);
         let ports = ports.map(|(place, (port, of_head))| {
-            self.port(node, planned, service, place, port, of_head)
+            self.port(node, planned, service, place, port, of_head, most)
         });
         let local = planned.local_for(&node.name);
         Served {
@@ -137,13 +140,14 @@ impl Planner {
         place: usize,
         port: &ServicePort,
         of_head: &HeadPort,
+        most: usize,
     ) -> PortExplanation {
-        let slices = self.model().slices_of(&service.id).map(AsRef::as_ref);
-        let merged = PortEndpoints::merge(port, slices);
         let families: Vec<_> = Family::BOTH
             .into_iter()
             .filter(|family| of_head.has_family(*family))
             .collect();
+        let slices = PortSlices::new(self.model().slices_of(&service.id).map(AsRef::as_ref));
+        let merged = PortEndpoints::merge(port, &slices, families.iter().copied(), most);
         let mut groups = Vec::new();
         for group in Group::BOTH {
             for family in families.iter().filter(|f| answers(of_head, group, **f)) {
@@ -168,7 +172,7 @@ impl Planner {
             affinity_seconds: of_head.affinity_seconds,
             source_ranges: of_head.source_ranges.clone(),
             groups,
-            apart: apart(self.model(), service, port, &families, &merged),
+            apart: apart(self.model(), service, port, &families, &slices, &merged),
         }
     }
 }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use portolan_plan::{Family, FrontendKind, Protocol, ServiceId};
 
 use super::SliceId;
+use crate::limits::MAX_LOCAL_ENDPOINTS;
 
 /// Why a part of an object has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,6 +124,25 @@ pub enum Reason {
     },
     /// Endpoints on the node have addresses outside of the pod ranges by which the node recognizes its pods.
     PodsOutside(NodeOutsideRanges),
+    /// The Service has more endpoints than its frontends leave room for (S-228).
+    TooManyEndpoints {
+        /// Number of unused endpoints, counted for each port.
+        left_out: usize,
+        /// Number of endpoints that each port uses, for each family.
+        most: usize,
+    },
+    /// A node has too many endpoints times ports of the Service (S-228).
+    TooManyLocalEndpoints {
+        /// The first such node.
+        node: Arc<str>,
+        /// Number of others.
+        more: usize,
+    },
+    /// The ports have endpoints on too many different sets of nodes (S-228).
+    TooManyHeads {
+        /// Number of nodes and zones that are served as if they had no endpoints of their own.
+        left_out: usize,
+    },
     /// The slice belongs to no Service (S-54).
     SliceWithoutService,
     /// The slice contains names, not addresses (S-53).
@@ -211,6 +231,9 @@ impl Reason {
             Self::NoNodePortRange { .. } => "NoNodePortRange",
             Self::NoPodRange { .. } => "NoPodRange",
             Self::PodsOutside(_) => "PodsOutsideRanges",
+            Self::TooManyEndpoints { .. } => "TooManyEndpoints",
+            Self::TooManyLocalEndpoints { .. } => "TooManyLocalEndpoints",
+            Self::TooManyHeads { .. } => "TooManyNodeSets",
             Self::SliceWithoutService => "NoService",
             Self::SliceOfNames => "AddressTypeFQDN",
         }
@@ -285,6 +308,32 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// What a Service has too much of (S-228).
+    fn fmt_limit(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyEndpoints { left_out, most } => write!(
+                f,
+                "EndpointSlices: {left_out} endpoints, counted for each port, are not used: each port uses at most \
+                 {most} of each family, because addresses times endpoints of a Service are limited; use fewer \
+                 ports or addresses, or several Services"
+            ),
+            Self::TooManyLocalEndpoints { node, more } => write!(
+                f,
+                "EndpointSlices: node {node}{} has more than {MAX_LOCAL_ENDPOINTS} endpoints times ports of the \
+                 Service; further pods there cannot connect to themselves through it; use fewer ports",
+                and_more(*more)
+            ),
+            Self::TooManyHeads { left_out } => write!(
+                f,
+                "EndpointSlices: the ports have endpoints on too many different sets of nodes, so {left_out} nodes or \
+                 zones are served as if they had no endpoints of their own; use a Service for each port"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -332,6 +381,9 @@ impl fmt::Display for Reason {
                  spec.settings.localDetection of the ProxyConfig"
             ),
             Self::PodsOutside(outside_ranges) => outside_ranges.fmt(f),
+            Self::TooManyEndpoints { .. }
+            | Self::TooManyLocalEndpoints { .. }
+            | Self::TooManyHeads { .. } => self.fmt_limit(f),
             Self::SliceWithoutService => f.write_str(
                 "metadata.labels: kubernetes.io/service-name is missing; its endpoints serve no Service",
             ),

@@ -15,6 +15,7 @@ mod guard_stored;
 mod guard_world;
 mod histories;
 mod laws;
+mod limits;
 mod outside_ranges;
 mod places;
 mod reference;
