@@ -1,5 +1,6 @@
 //! Planned values with their bytes and hashes, encoded once and shared by all nodes.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -92,6 +93,10 @@ pub(super) struct EncodedService {
     heads: Vec<(Arc<Head>, EncodedEntry)>,
     /// In order. Usually one or two; a map of one takes the memory of eleven.
     lists: Box<[(ListKey, EncodedEntry)]>,
+    /// Nodes with a list of their own, in order. Each agent and change searches them.
+    own_lists: Box<[Arc<str>]>,
+    /// Whether nodes of different zones may receive different entries.
+    zoned: bool,
 }
 
 impl EncodedService {
@@ -126,6 +131,11 @@ impl EncodedService {
             (key.clone(), same.cloned().unwrap_or_else(encode))
         });
         let lists = lists.collect();
+        let scopes = || planned.lists.keys().map(|key| &key.scope);
+        let own_lists: BTreeSet<_> = scopes().filter_map(Scope::node).cloned().collect();
+        let own_lists = own_lists.into_iter().collect();
+        let zoned = !planned.head_of_zone.is_empty()
+            || scopes().any(|scope| matches!(scope, Scope::Zone(_)));
         Self {
             id: id.clone(),
             number,
@@ -134,6 +144,8 @@ impl EncodedService {
             planned,
             heads,
             lists,
+            own_lists,
+            zoned,
         }
     }
 
@@ -169,7 +181,7 @@ impl EncodedService {
 
     /// The nodes for which it has entries by name; without duplicates, in order.
     pub(super) fn named(&self) -> Vec<&Arc<str>> {
-        let lists = self.planned.lists.keys().filter_map(|key| key.scope.node());
+        let lists = self.own_lists.iter();
         let heads = self.planned.head_of_node.keys();
         let mut names: Vec<_> = self
             .planned
@@ -185,16 +197,15 @@ impl EncodedService {
 
     /// Whether it has entries for a node by name.
     pub(super) fn names(&self, node: &str) -> bool {
-        let mut scopes = self.planned.lists.keys().filter_map(|key| key.scope.node());
+        let own = || self.own_lists.binary_search_by(|name| (**name).cmp(node));
         self.planned.locals.contains_key(node)
             || self.planned.head_of_node.contains_key(node)
-            || scopes.any(|name| **name == *node)
+            || own().is_ok()
     }
 
     /// Whether nodes of different zones may receive different entries.
     pub(super) fn differs_by_zone(&self) -> bool {
-        let mut scopes = self.planned.lists.keys().map(|key| &key.scope);
-        !self.planned.head_of_zone.is_empty() || scopes.any(|scope| matches!(scope, Scope::Zone(_)))
+        self.zoned
     }
 
     /// Whether a node may send connections to the address.
