@@ -8,7 +8,7 @@ use std::sync::Arc;
 use portolan_plan::{Family, LocalEndpoint, Protocol};
 
 use crate::limits::MAX_ENDPOINTS;
-use crate::model::{Endpoint, EndpointSlice, ServicePort};
+use crate::model::{Endpoint, EndpointSlice, ServicePort, SlicePort};
 use crate::selection::Reached;
 
 /// An endpoint of a port in one slice.
@@ -47,7 +47,8 @@ impl EndpointCopy<'_> {
 /// The slices of a Service by the ports that they serve (S-10). A search for each port would cost ports times ports.
 #[derive(Debug, Default)]
 pub(crate) struct PortSlices<'a> {
-    of: BTreeMap<(&'a str, Protocol), Vec<(&'a EndpointSlice, u16)>>,
+    /// By the name of the port.
+    of: BTreeMap<&'a str, Vec<(&'a EndpointSlice, &'a SlicePort)>>,
     /// Number of endpoints in slices beyond [`MAX_ENDPOINTS`].
     pub(crate) left_out: usize,
 }
@@ -62,8 +63,7 @@ impl<'a> PortSlices<'a> {
                 continue;
             }
             for port in &slice.ports {
-                let slices = found.of.entry((&*port.name, port.protocol)).or_default();
-                slices.push((slice, port.port));
+                found.of.entry(&*port.name).or_default().push((slice, port));
             }
         }
         found
@@ -71,12 +71,14 @@ impl<'a> PortSlices<'a> {
 
     /// All endpoints that the slices contain for a port.
     pub(crate) fn copies(&self, port: &ServicePort) -> impl Iterator<Item = EndpointCopy<'a>> {
-        let slices = self.of.get(&(&*port.name, port.protocol));
-        slices.into_iter().flatten().flat_map(|&(slice, port)| {
-            slice.endpoints.iter().map(move |endpoint| EndpointCopy {
+        let protocol = port.protocol;
+        let slices = self.of.get(&*port.name).into_iter().flatten();
+        let slices = slices.filter(move |(_, own)| own.protocol == protocol);
+        slices.flat_map(|(slice, own)| {
+            slice.endpoints.iter().map(|endpoint| EndpointCopy {
                 slice,
                 endpoint,
-                port,
+                port: own.port,
             })
         })
     }

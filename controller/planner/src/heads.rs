@@ -183,8 +183,8 @@ impl<'a> Distinct<'a> {
             found: BTreeMap::new(),
             heads: Vec::new(),
         };
-        // The first one always fits.
-        drop(distinct.place_of(choices));
+        distinct.heads.push(Arc::new(plain.clone()));
+        distinct.found.insert(choices, 0);
         distinct
     }
 

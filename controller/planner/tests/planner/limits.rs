@@ -97,7 +97,9 @@ fn entries(planner: &Planner, service: &str) -> Vec<(EntryKey, Entry)> {
 fn warnings(planner: &Planner) -> Vec<String> {
     let node = planner.node("node-a").unwrap();
     let all = planner.warnings(node);
-    all.iter().map(ToString::to_string).collect()
+    all.iter()
+        .map(|warning| format!("{}: {}", warning.object, warning.reason))
+        .collect()
 }
 
 /// Frontends times endpoints of a Service: what an agent programs.
