@@ -20,6 +20,7 @@ pub mod events;
 pub mod from_kube;
 pub mod installation;
 pub mod manifests;
+pub mod open_files;
 pub mod operator;
 pub mod output;
 pub mod plugin;

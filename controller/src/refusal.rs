@@ -38,11 +38,13 @@ pub enum Reason {
     handshake,
     /// The client sent nothing, or did not complete its request in time.
     silent,
+    /// As many clients are connected as the limit of open files allows.
+    full,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::no_token,
         Self::malformed,
         Self::audience,
@@ -57,12 +59,13 @@ impl Reason {
         Self::no_tls_here,
         Self::handshake,
         Self::silent,
+        Self::full,
     ];
 
     /// Whether the refusal does not depend on the client: a retry may help.
     #[must_use]
     pub fn is_passing(self) -> bool {
-        matches!(self, Self::busy | Self::api_server)
+        matches!(self, Self::busy | Self::api_server | Self::full)
     }
 
     fn code(self) -> Code {
@@ -73,7 +76,7 @@ impl Reason {
             | Self::expired
             | Self::not_accepted => Code::Unauthenticated,
             Self::service_account | Self::no_node | Self::other_node => Code::PermissionDenied,
-            Self::busy | Self::api_server => Code::Unavailable,
+            Self::busy | Self::api_server | Self::full => Code::Unavailable,
             Self::plain_text | Self::no_tls_here | Self::handshake | Self::silent => {
                 Code::FailedPrecondition
             }

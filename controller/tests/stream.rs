@@ -19,6 +19,8 @@ mod fuzz;
 mod large;
 #[path = "stream/overdue.rs"]
 mod overdue;
+#[path = "stream/places.rs"]
+mod places;
 #[path = "stream/stalled.rs"]
 mod stalled;
 #[path = "stream/versions.rs"]
@@ -32,6 +34,7 @@ use std::time::Duration;
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
+use portolan_controller::open_files::Places;
 use portolan_controller::store::Store;
 use portolan_controller::stream::{Listen, serve};
 use portolan_controller::telemetry::metrics::Counters;
@@ -82,6 +85,11 @@ impl Controller {
 
     /// A controller that has not read anything yet.
     async fn silent() -> Self {
+        Self::with_places(Places::default()).await
+    }
+
+    /// The same, with a limit of connections.
+    async fn with_places(places: Places) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
@@ -92,7 +100,7 @@ impl Controller {
         let opened = listen.open_insecure_counted(counters.clone()).await;
         let (listener, listen) = opened.unwrap();
         tokio::spawn(serve(
-            listener,
+            listener.with_places(places),
             store.clone(),
             registry.clone(),
             std::future::pending(),

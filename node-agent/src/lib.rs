@@ -14,6 +14,7 @@ pub mod kernel;
 mod labels;
 pub mod loopback;
 pub mod metrics;
+mod open_files;
 mod owners;
 pub mod page;
 pub mod pages;

@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
+use crate::health::Health;
 use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
 
@@ -32,8 +33,6 @@ const MAX_ATTEMPTS: usize = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Retry delay for a port that is in use.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, which happens with too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The listen addresses with the Service ports that they serve.
 type Ports = BTreeMap<SocketAddr, Target>;
@@ -47,7 +46,11 @@ struct Target {
 }
 
 /// Listens on the node ports of the current plan until the program ends.
-pub async fn serve(plans: Arc<PlanWatch>, mut applied: watch::Receiver<Applied>) {
+pub async fn serve(
+    plans: Arc<PlanWatch>,
+    mut applied: watch::Receiver<Applied>,
+    health: Arc<Health>,
+) {
     let mut open: BTreeMap<SocketAddr, (Target, Listening)> = BTreeMap::new();
     let mut taken: BTreeMap<SocketAddr, String> = BTreeMap::new();
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -65,7 +68,8 @@ pub async fn serve(plans: Arc<PlanWatch>, mut applied: watch::Receiver<Applied>)
                     if taken.remove(&place).is_some() {
                         info!(%place, service = %target.service, "now listening for a node port on loopback");
                     }
-                    let task = accept(listener, target.clone(), plans.clone(), room.clone());
+                    let (plans, health) = (plans.clone(), health.clone());
+                    let task = accept(listener, target.clone(), plans, health, room.clone());
                     open.insert(place, (target, Listening(tokio::spawn(task))));
                 }
                 Err(error) => log_failure(&mut taken, place, &target, &error),
@@ -148,13 +152,17 @@ async fn accept(
     listener: TcpListener,
     target: Target,
     plans: Arc<PlanWatch>,
+    health: Arc<Health>,
     room: Arc<Semaphore>,
 ) {
     let turn = AtomicUsize::new(0);
     loop {
-        let Ok((client, _)) = listener.accept().await else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
+        let client = match listener.accept().await {
+            Ok((client, _)) => client,
+            Err(error) => {
+                sleep(health.counters.accept_errors.note("loopback", &error)).await;
+                continue;
+            }
         };
         // Acquired after accept, so that an unused port does not take capacity from others.
         let Ok(place) = room.clone().acquire_owned().await else {

@@ -12,6 +12,7 @@ mod running;
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_agent::kernel::SharedModel;
@@ -72,6 +73,10 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+fn serve(running: &Running) -> impl Future<Output = ()> + use<> {
+    loopback::serve(running.plans.clone(), running.applied(), Arc::default())
+}
+
 /// A plan with one node port and these backends.
 fn plan(words: &[&str], port: u16, backends: &[SocketAddr]) -> PlanDocument {
     let mut document = document();
@@ -107,7 +112,7 @@ fn clients_of_the_node_are_proxied_to_a_backend_of_the_current_plan() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let runtime = Runtime::new().unwrap();
-    runtime.spawn(loopback::serve(running.plans.clone(), running.applied()));
+    runtime.spawn(serve(&running));
     let port = free_port();
     let places = LOOPBACK.map(|address| SocketAddr::new(address, port));
     let servers = LOOPBACK.map(|address| server(address, "first"));
@@ -146,7 +151,7 @@ fn a_port_in_use_is_opened_when_it_is_free() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     let runtime = Runtime::new().unwrap();
-    runtime.spawn(loopback::serve(running.plans.clone(), running.applied()));
+    runtime.spawn(serve(&running));
     let daemon = TcpListener::bind((LOOPBACK[0], 0)).unwrap();
     let place = daemon.local_addr().unwrap();
     let servers = LOOPBACK.map(|address| server(address, "pod"));

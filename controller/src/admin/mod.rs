@@ -26,14 +26,14 @@ pub use authorize::{Denied, authorize};
 use crate::agent_registry::AgentRegistry;
 use crate::auth::Reviewer;
 use crate::convergence::{self, Question};
+use crate::open_files::AcceptErrors;
 use crate::store::Store;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::load::ListenerName;
+use crate::telemetry::metrics::{Counters, Metrics};
 use guests::Guests;
 
 /// Delay before another attempt to bind the address.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, for example when too many files are open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The data of the pages.
 #[derive(Debug)]
@@ -54,11 +54,11 @@ pub struct Pages {
 
 /// Serves the pages for as long as the program runs. If the address cannot be bound, it retries; the rest of the
 /// controller is not affected.
-pub async fn serve(address: SocketAddr, pages: Arc<Pages>) {
+pub async fn serve(address: SocketAddr, pages: Arc<Pages>, counters: Arc<Counters>) {
     let mut logged = None;
     loop {
         match TcpListener::bind(address).await {
-            Ok(listener) => return accept(listener, pages).await,
+            Ok(listener) => return accept(listener, pages, counters).await,
             Err(error) => {
                 let words = error.to_string();
                 if logged.as_ref() != Some(&words) {
@@ -74,19 +74,20 @@ pub async fn serve(address: SocketAddr, pages: Arc<Pages>) {
     }
 }
 
-async fn accept(listener: TcpListener, pages: Arc<Pages>) {
+async fn accept(listener: TcpListener, pages: Arc<Pages>, counters: Arc<Counters>) {
     let address = listener.local_addr().ok();
     let local = address.is_some_and(|address| address.ip().is_loopback());
     if let Some(address) = address {
         info!(%address, "health and metrics");
     }
     let guests = Guests::default();
+    let mut errors = AcceptErrors::new(ListenerName::admin, counters);
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => guests.welcome(stream, &pages, local, &mut tasks),
-                Err(_) => sleep(ACCEPT_PAUSE).await,
+                Err(error) => sleep(errors.note(&error)).await,
             },
             Some(_) = tasks.join_next() => {}
         }
@@ -166,7 +167,6 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::telemetry::metrics::Counters;
 
     async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();

@@ -25,6 +25,7 @@ use crate::api_server::{ApiServer, ApiServerError};
 use crate::cluster_state::Shared;
 use crate::config::{Asked, Config, Security, Source};
 use crate::engine::Engine;
+use crate::open_files::Places;
 use crate::operator::lease::{self, LeaseName};
 use crate::store::Store;
 use crate::stream::{Listen, serve};
@@ -165,6 +166,7 @@ async fn follow(
         pages: tls_of_pages,
     } = opened;
     log_start(&listen, &source, config.plans_dir.as_deref(), tls);
+    let places = Places::of_this_process();
     let store = Arc::new(Store::default());
     let registry = Arc::new(AgentRegistry::default());
     let agents = config.agents.zip(port(&listen));
@@ -188,10 +190,11 @@ async fn follow(
         reviewer,
         tls: tls_of_pages,
     };
-    let pages = admin::serve(config.admin, Arc::new(pages));
+    let pages = admin::serve(config.admin, Arc::new(pages), counters);
     let (end, ended) = oneshot::channel::<()>();
     let ended = async { drop(ended.await) };
-    let served = serve(listener.with_changes(changes), store, registry, ended);
+    let listener = listener.with_changes(changes).with_places(places);
+    let served = serve(listener, store, registry, ended);
     let result = tokio::select! {
         result = served => result.context("serve plans"),
         // Agent streams do not end on their own, so the server is not awaited; agents reconnect to another

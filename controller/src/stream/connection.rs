@@ -13,6 +13,7 @@ use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
 
 use super::outgoing::Written;
+use crate::open_files::Place;
 
 /// Timeout from the accepted connection to the first admitted stream. Longer than a token review takes.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,16 +58,19 @@ pub(super) struct Connection {
     written: Counter,
     /// The deadline until a stream is admitted.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// Free again once the connection is closed.
+    _place: Place,
 }
 
 impl Connection {
-    pub(super) fn new(io: Box<dyn Io>, peer: Peer, written: Counter) -> Self {
+    pub(super) fn new(io: Box<dyn Io>, peer: Peer, written: Counter, place: Place) -> Self {
         let stranger = !peer.known.load(Ordering::Relaxed);
         Self {
             io,
             peer,
             written,
             deadline: stranger.then(|| Box::pin(sleep(ADMISSION_TIMEOUT))),
+            _place: place,
         }
     }
 

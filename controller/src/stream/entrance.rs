@@ -16,6 +16,8 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{Connection, Io, Peer, with_first};
 use super::listen::Socket;
 use crate::auth::{Gate, Reason, Refusal, Refusals};
+use crate::open_files::{AcceptErrors, Place, Places};
+use crate::telemetry::load::ListenerName;
 use crate::telemetry::metrics::Counters;
 
 /// Timeout of the TLS handshake.
@@ -26,8 +28,6 @@ const MAX_HANDSHAKES: usize = 1024;
 const MIN_HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 /// Capacity of the queue of connections that completed the handshake.
 const QUEUE_CAPACITY: usize = 64;
-/// Pause after a failed accept, for example when too many files are open.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
 /// The answer to TLS clients on a port without TLS. It is not TLS, which the client's library reports.
@@ -40,6 +40,7 @@ pub struct Entrance {
     pub(super) gate: Gate,
     pub(super) counters: Arc<Counters>,
     pub(super) refusals: Arc<Refusals>,
+    pub(super) places: Places,
 }
 
 impl Entrance {
@@ -59,6 +60,7 @@ impl Entrance {
             gate,
             refusals: Arc::new(Refusals::new(counters.clone())),
             counters,
+            places: Places::default(),
         }
     }
 
@@ -71,6 +73,7 @@ impl Entrance {
 
     async fn accept_all(self, socket: Socket, ready: mpsc::Sender<io::Result<Connection>>) {
         let mut under_way = UnderWay::default();
+        let mut errors = AcceptErrors::new(ListenerName::agents, self.counters.clone());
         loop {
             tokio::select! {
                 () = ready.closed() => return,
@@ -80,20 +83,36 @@ impl Entrance {
                     self.refusals.note(&from, &Refusal::new(Reason::silent, message));
                 },
                 accepted = socket.accept(), if under_way.has_room() => match accepted {
-                    Ok((io, from)) => {
-                        let beginning = self.clone().begin(io, from.clone(), ready.clone());
+                    Ok((io, from)) => if let Some(place) = self.place(&from) {
+                        let beginning = self.clone().begin(io, from.clone(), place, ready.clone());
                         under_way.begin(from, beginning);
-                    }
-                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                    },
+                    Err(error) => sleep(errors.note(&error)).await,
                 },
             }
         }
+    }
+
+    /// A place for a connection. Without one the connection is closed at once, and the agent tries another controller.
+    fn place(&self, from: &str) -> Option<Place> {
+        let place = self.places.take();
+        if place.is_none() {
+            let message = format!(
+                "all {} connections that the limit of open files allows are in use; raise the limit, or run more \
+                 controllers",
+                self.places.count()
+            );
+            let refusal = Refusal::new(Reason::full, message);
+            self.refusals.note(from, &refusal);
+        }
+        place
     }
 
     async fn begin(
         self,
         io: Box<dyn Io>,
         from: String,
+        place: Place,
         ready: mpsc::Sender<io::Result<Connection>>,
     ) {
         let begun = timeout(HANDSHAKE_TIMEOUT, self.handshake(io, &from)).await;
@@ -107,7 +126,7 @@ impl Entrance {
         match begun.unwrap_or_else(|_| Err(silent())) {
             Ok(Some((io, plain))) => {
                 let peer = Peer::new(from, plain, matches!(self.gate, Gate::Open));
-                let connection = Connection::new(io, peer, self.counters.bytes());
+                let connection = Connection::new(io, peer, self.counters.bytes(), place);
                 // The receiver is dropped when the server ends.
                 drop(ready.send(Ok(connection)).await);
             }

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::Io;
 use super::entrance::Entrance;
+use crate::open_files::Places;
 use crate::telemetry::changes::Changes;
 use crate::telemetry::metrics::Counters;
 
@@ -87,6 +88,13 @@ impl Listener {
     #[must_use]
     pub fn with_changes(self, changes: Changes) -> Self {
         Self { changes, ..self }
+    }
+
+    /// Accepts at most as many connections as there are places.
+    #[must_use]
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.entrance.places = places;
+        self
     }
 }
 

@@ -19,6 +19,7 @@ use crate::cluster_state::Shared;
 use crate::refusal::Reason;
 use crate::store::Store;
 use crate::telemetry::changes::Figures;
+use crate::telemetry::load::Load;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReason {
@@ -41,6 +42,7 @@ pub struct Counters {
     resent: Counter,
     broken: Counter,
     waited: Gauge,
+    load: Load,
 }
 
 impl Default for Counters {
@@ -55,6 +57,7 @@ impl Default for Counters {
             resent: Counter::default(),
             broken: Counter::default(),
             waited: Gauge::default(),
+            load: Load::default(),
         };
         for reason in Reason::ALL {
             drop(counters.refusals.get_or_create(&OfReason { reason }));
@@ -109,7 +112,13 @@ impl Counters {
         self.waited.inner().fetch_max(bytes, Ordering::Relaxed);
     }
 
+    /// The counters of a controller at its limits.
+    pub(crate) fn load(&self) -> &Load {
+        &self.load
+    }
+
     fn register(&self, registry: &mut Registry) {
+        self.load.register(registry);
         registry.register(
             "portolan_controller_stream_refusals",
             "Refused streams and connections of agents, by reason",
@@ -321,6 +330,8 @@ mod tests {
         let mut samples: Vec<_> = samples.collect();
         samples.sort_unstable();
         insta::assert_snapshot!(samples.join("\n"), @r#"
+        portolan_controller_accept_errors_total{listener="admin"} 0
+        portolan_controller_accept_errors_total{listener="agents"} 0
         portolan_controller_batches_total 1
         portolan_controller_change_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_change_duration_seconds_count 0
@@ -344,6 +355,7 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="audience"} 0
         portolan_controller_stream_refusals_total{reason="busy"} 0
         portolan_controller_stream_refusals_total{reason="expired"} 0
+        portolan_controller_stream_refusals_total{reason="full"} 0
         portolan_controller_stream_refusals_total{reason="handshake"} 0
         portolan_controller_stream_refusals_total{reason="malformed"} 0
         portolan_controller_stream_refusals_total{reason="no_node"} 0

@@ -20,6 +20,7 @@ use crate::kernel::linux::Events;
 use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
 use crate::loopback;
 use crate::metrics::{Metrics, Sources};
+use crate::open_files;
 use crate::pages::Pages;
 use crate::plan_watch::PlanWatch;
 use crate::programmer::{Applied, Programmer};
@@ -91,6 +92,7 @@ impl Run {
         let named = NonZeroU32::new(self.service_metrics);
         let kernel = open_kernel(self.iptables, named.is_some())?;
         outlive_others();
+        open_files::raise_limit();
         let plans = Arc::new(PlanWatch::default());
         let events = events(&kernel, &plans)?;
         let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), plans.clone());
@@ -130,7 +132,7 @@ impl Run {
             health: health.clone(),
             link,
         };
-        let loopback = loopback::serve(plans.clone(), applied_receiver.clone());
+        let loopback = loopback::serve(plans.clone(), applied_receiver.clone(), health.clone());
         let beside = async { tokio::join!(keeper.run(applied_receiver, way), loopback) };
         let signalled = follow(receiver, beside, plans.clone(), pages, &health);
         keeper.finish();

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Moment, PassReport};
 use crate::labels::FamilyLabel;
+use crate::open_files::AcceptErrors;
 
 /// Maximum number of trigger times that are kept for pending changes; the newest are dropped.
 const MAX_PENDING_TRIGGERS: usize = 64;
@@ -121,6 +122,8 @@ pub struct Counters {
     programming: Labelled<FamilyLabel, Histogram, ProgrammingBuckets>,
     operations: Counter,
     failures: Counter,
+    /// Connections that could not be accepted.
+    pub(crate) accept_errors: AcceptErrors,
     waiting: Mutex<PendingChanges>,
 }
 
@@ -147,6 +150,7 @@ impl Default for Counters {
             programming: Labelled::new_with_constructor(ProgrammingBuckets),
             operations: Counter::default(),
             failures: Counter::default(),
+            accept_errors: AcceptErrors::default(),
             waiting: Mutex::default(),
         };
         for code in [200, 503].map(|code| CodeLabel { code }) {
@@ -264,6 +268,7 @@ impl Counters {
         sync.register("endpoint_changes", "Changes of endpoint lists in the plan", self.endpoints.clone());
         sync.register("iptables_restore_failures", "Failures to load iptables rules", self.unloaded_rules.clone());
         let own = registry.sub_registry_with_prefix("portolan");
+        own.register("accept_errors", "Connections that could not be accepted: too many open files, or no memory", self.accept_errors.count());
         own.register("operations", "Kernel operations performed", self.operations.clone());
         own.register("operation_failures", "Kernel operations that failed, or were skipped after another failure", self.failures.clone());
     }

@@ -11,12 +11,11 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_ipv6_v6only;
 use rustix::net::{Shutdown, shutdown};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::connection_limiter::ConnectionLimiter;
 use crate::health::PassCounts;
@@ -31,12 +30,9 @@ const INITIAL_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Retry delay for the node's own ports (S-146).
 const RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Pause after a failed accept, which happens with too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves on all required addresses until the program ends.
 pub async fn serve(pages: Arc<Pages>, mut counts: watch::Receiver<PassCounts>) {
-    allow_many_files();
     let mut sockets = Sockets::default();
     let mut moved = None;
     loop {
@@ -51,18 +47,6 @@ pub async fn serve(pages: Arc<Pages>, mut counts: watch::Receiver<PassCounts>) {
             changed = counts.changed() => if changed.is_err() { return },
             () = until(sockets.due()) => {}
         }
-    }
-}
-
-/// Raises the soft limit of open files: each health check port needs two, and some systems allow only a thousand.
-fn allow_many_files() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    let most = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, most) {
-        debug!(%error, "could not raise the limit of open files");
     }
 }
 
@@ -239,12 +223,13 @@ async fn accept(
     pages: Arc<Pages>,
     limiter: Arc<ConnectionLimiter>,
 ) {
+    let errors = &pages.health.counters.accept_errors;
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.0.accept() => match taken {
                 Ok((stream, _)) => limiter.serve(stream, page, &pages, &mut tasks),
-                Err(_) => sleep(ACCEPT_PAUSE).await,
+                Err(error) => sleep(errors.note("http", &error)).await,
             },
             Some(_) = tasks.join_next() => {}
         }
