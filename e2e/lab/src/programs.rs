@@ -52,7 +52,7 @@ pub const PROGRAMS: &[Program] = &[
     program("modprobe", "kmod", "lab: does this kernel have IPVS; guest: loads modules"),
     program("nft", "nftables", "guest shell: rules as the kernel holds them"),
     program("nice", "coreutils", "lab: lets what is timed have the processors first"),
-    program("prlimit", "util-linux", "lab: ends a broken planner that runs for ever"),
+    program("prlimit", "util-linux", "lab: ends a broken planner that runs for ever; scenarios: a controller with few open files"),
     program("ps", "procps", "guest shell: our processes, their memory and time"),
     program("qemu-system-x86_64", "qemu-system-x86", "lab: the emulated machine"),
     program("setpriv", "util-linux", "lab: ends what it started when it ends itself"),

@@ -71,6 +71,8 @@ pub enum Program {
     Qemu,
     /// Starts another program so that it ends when this one does.
     Setpriv,
+    /// Starts another program with limits.
+    Prlimit,
     /// Packs what a node is given.
     Tar,
     /// Gives tests the metadata of the workspace.
@@ -116,6 +118,7 @@ impl Program {
             Self::E2eTest => "e2e.test",
             Self::Qemu => "qemu-system-x86_64",
             Self::Setpriv => "setpriv",
+            Self::Prlimit => "prlimit",
             Self::Tar => "tar",
             Self::Cargo => "cargo",
         }
@@ -159,7 +162,7 @@ impl Program {
                 "`cargo lab real`, which builds it once and names its folder in KUBEBUILDER_ASSETS"
             }
             Self::Qemu => "Debian package qemu-system-x86",
-            Self::Setpriv => "Debian package util-linux",
+            Self::Setpriv | Self::Prlimit => "Debian package util-linux",
             Self::Tar => "Debian package tar",
             Self::Cargo => "the Rust toolchain",
         }
@@ -203,6 +206,7 @@ impl Program {
             | Self::Agent
             | Self::Qemu
             | Self::Setpriv
+            | Self::Prlimit
             | Self::Tar
             | Self::Cargo => false,
         }

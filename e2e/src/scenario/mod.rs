@@ -83,6 +83,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::BAD_INPUT,
     cluster::TRUST,
     cluster::REPLICAS,
+    cluster::OPEN_FILES,
     cluster::INSTALL,
     cluster::AGENTS,
     cluster::WAVES,

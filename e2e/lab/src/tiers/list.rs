@@ -190,6 +190,7 @@ const CLUSTER: &[Work] = &[
     cluster("bad-input", 160),
     cluster("trust", 60),
     cluster("replicas", 105),
+    cluster("open-files", 60),
     cluster("install", 200),
     cluster("agents", 130),
     cluster("waves", 155),

@@ -89,6 +89,17 @@ impl Replica {
     }
 
     pub(super) fn start(&mut self) -> Result<()> {
+        self.start_by(Program::Controller, &[])
+    }
+
+    /// The same, with a limit of open files, soft and hard.
+    pub(super) fn start_within(&mut self, files: u32) -> Result<()> {
+        let limit = format!("--nofile={files}:{files}");
+        let controller = Program::Controller.path()?.display().to_string();
+        self.start_by(Program::Prlimit, &[&limit, &controller])
+    }
+
+    fn start_by(&mut self, program: Program, before: &[&str]) -> Result<()> {
         let listen = format!("unix:{}", self.socket.display());
         let kubeconfig = self.kubeconfig.display().to_string();
         let words = [
@@ -106,7 +117,7 @@ impl Replica {
             self.name,
         ];
         let log = File::options().create(true).append(true).open(&self.log)?;
-        self.running = Some(Program::Controller.start(&words, &log)?);
+        self.running = Some(program.start(&[before, &words].concat(), &log)?);
         Ok(())
     }
 
