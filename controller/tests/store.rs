@@ -1,5 +1,5 @@
-//! Properties of the store: for any plan that an agent holds, and any updates while it is served, the batches lead to
-//! the plan of its node.
+//! Properties of the store: for any plan that an agent holds, any updates while it is served, and any history that the
+//! store keeps, the batches lead to the plan of its node.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,11 +8,14 @@
     reason = "a test"
 )]
 
+#[path = "store/history.rs"]
+mod history;
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use portolan_controller::store::{Begin, Held, Store, Walk};
+use portolan_controller::store::{Begin, Held, HistoryLimits, Outdated, Store, Walk};
 use portolan_plan::{
     Backend, Entry, EntryKey, Family, Frontend, FrontendKind, Head, HeadPort, ListChoice, ListKey,
     ListUse, Local, LocalEndpoint, NodeEntry, NodePlan, PlanHash, Protocol, Scope, ScopeKind,
@@ -56,6 +59,8 @@ enum Step {
     Pieces(usize, usize, u8),
     /// It reconnects with the plan it holds.
     Returns(usize),
+    /// It rejects its plan.
+    Rejects(usize),
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -92,7 +97,15 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..FOLLOWED, 1usize..400, 1u8..4)
             .prop_map(|(node, bytes, count)| Step::Pieces(node, bytes, count)),
         1 => (0..FOLLOWED).prop_map(Step::Returns),
+        1 => (0..FOLLOWED).prop_map(Step::Rejects),
     ]
+}
+
+/// Histories that forget nothing, or some states, or all of them, or some changes as well.
+fn limits() -> impl Strategy<Value = HistoryLimits> {
+    let bytes = prop_oneof![Just(0), Just(20_000), Just(usize::MAX)];
+    let names = prop_oneof![Just(8), Just(usize::MAX)];
+    (bytes, names).prop_map(|(bytes, names)| HistoryLimits { bytes, names })
 }
 
 fn node(number: usize, zone: Option<usize>) -> NodeEntry {
@@ -211,7 +224,7 @@ impl Agent {
         }
     }
 
-    /// Receives one chunk; false if there is none left.
+    /// Receives one chunk; false if there is none left. If the rest is unknown, the batch begins again.
     fn take(&mut self, store: &Store, bytes: usize) -> bool {
         let Some((mut walk, mut staged)) = self.open.take().or_else(|| {
             let walk = store.begin(self.node, self.held.clone())?;
@@ -224,11 +237,16 @@ impl Agent {
         }) else {
             return false;
         };
+        let items = match store.more(&mut walk, bytes) {
+            Ok(items) => items,
+            Err(Outdated) => {
+                let is_delta = matches!(walk.begin(), Begin::Position(_));
+                assert!(is_delta && !walk.is_repeated(), "{walk:?} is outdated");
+                return true;
+            }
+        };
         let mut reader = item::Reader::default();
-        for bytes in store
-            .more(&mut walk, bytes)
-            .expect("the history reaches back")
-        {
+        for bytes in items {
             let held = |key: &EntryKey| match self.plan.held(key)? {
                 (hash, Some(Entry::List(list))) => Some((hash, list.clone())),
                 _ => None,
@@ -261,7 +279,7 @@ fn publish(store: &Store, step: &Step) {
             let entry = zone.map(|zone| Arc::new(node(*number, zone)));
             update.nodes.insert(NODES[*number].into(), entry);
         }
-        Step::Served(_) | Step::Pieces(..) | Step::Returns(_) => return,
+        Step::Served(_) | Step::Pieces(..) | Step::Returns(_) | Step::Rejects(_) => return,
     }
     store.publish(update);
 }
@@ -269,10 +287,11 @@ fn publish(store: &Store, step: &Step) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Nodes of one zone and of several, named by a Service or not.
+    /// Nodes of one zone and of several, named by a Service or not. Only a batch from a plan that was sent can become
+    /// outdated, and the next one cannot.
     #[test]
-    fn every_way_leads_to_the_plan_of_the_node(steps in vec(step(), 1..50)) {
-        let store = Store::default();
+    fn every_way_leads_to_the_plan_of_the_node(limits in limits(), steps in vec(step(), 1..50)) {
+        let store = Store::with_limits(limits);
         let mut agents: Vec<_> = NODES.into_iter().map(Agent::new).collect();
         for node in 0..FOLLOWED {
             publish(&store, &Step::Node(node, Some(Some(node / 2))));
@@ -293,6 +312,10 @@ proptest! {
                     agent.open = None;
                     let (hash, buckets) = (agent.plan.hash(), agent.plan.bucket_hashes());
                     agent.held = Held::Reported(hash, Some(buckets));
+                }
+                Step::Rejects(node) => {
+                    agents[node].open = None;
+                    agents[node].held = Held::Unknown;
                 }
                 Step::Service(..) | Step::Node(..) => {}
             }

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use portolan_plan::{Entry, EntryHash, EntryKey, Head, ListKey, NodeEntry, Scope, ServiceId};
+use portolan_plan::{
+    Backend, Entry, EntryHash, EntryKey, Head, ListKey, Local, NodeEntry, Scope, ServiceId,
+};
 use portolan_planner::PlannedService;
 use portolan_proto::{CHUNK_BYTES, encode_entry, item};
 use smallvec::SmallVec;
@@ -14,6 +16,12 @@ use super::step::Steps;
 
 /// Minimum size of a list for which a patch is sent, in bytes. A smaller list is sent whole when it changes.
 const MIN_PATCHED_BYTES: usize = 1024;
+/// About the memory of a Service without its lists and nodes.
+const SERVICE_BYTES: usize = 512;
+/// About the memory of a list without its backends and bytes: it is in two maps.
+const LIST_BYTES: usize = 2 * (size_of::<ListKey>() + size_of::<EncodedEntry>());
+/// About the memory of a node in a map of names.
+const NAMED_BYTES: usize = 2 * size_of::<(Arc<str>, Arc<Local>)>();
 
 /// An entry, its encoded item, and the hash of its bytes.
 #[derive(Debug, Clone)]
@@ -46,6 +54,16 @@ impl EncodedEntry {
             bucket: key.bucket(),
             patch: None,
         }
+    }
+
+    /// The memory of its value and its items.
+    fn bytes(&self) -> usize {
+        let items: usize = self.items.iter().map(Bytes::len).sum();
+        let value = match &self.entry {
+            Entry::List(list) => list.as_slice().len() * size_of::<Backend>(),
+            Entry::Node(_) | Entry::Head(_) | Entry::Local(_) => items,
+        };
+        items + value
     }
 
     /// Adds a patch from the previous entry if that takes less than half the bytes, and fits into a message.
@@ -97,6 +115,9 @@ pub(super) struct EncodedService {
     own_lists: Box<[Arc<str>]>,
     /// Whether nodes of different zones may receive different entries.
     zoned: bool,
+    /// The names of its ports, in order.
+    ports: Arc<[Arc<str>]>,
+    bytes: usize,
 }
 
 impl EncodedService {
@@ -108,34 +129,22 @@ impl EncodedService {
         planned: Arc<PlannedService>,
         previous: Option<&Self>,
     ) -> Self {
-        let head_key = EntryKey::Head(id.clone());
-        let head = |head: &Arc<Head>| {
-            let known =
-                previous.and_then(|p| p.heads.iter().find(|(old, _)| Arc::ptr_eq(old, head)));
-            let encode = || EncodedEntry::new(&head_key, Entry::Head(head.clone()));
-            (
-                head.clone(),
-                known.map_or_else(encode, |(_, encoded)| encoded.clone()),
-            )
-        };
-        let heads = planned.heads.iter().map(head).collect();
-        let lists = planned.lists.iter().map(|(key, list)| {
-            let known = previous.and_then(|previous| previous.list(key));
-            let same = known
-                .filter(|known| matches!(&known.entry, Entry::List(old) if Arc::ptr_eq(old, list)));
-            let encode = || {
-                let entry_key = EntryKey::List(key.clone());
-                let encoded = EncodedEntry::new(&entry_key, Entry::List(list.clone()));
-                encoded.patching(&entry_key, known)
-            };
-            (key.clone(), same.cloned().unwrap_or_else(encode))
-        });
-        let lists = lists.collect();
+        let named = planned.locals.len() + planned.head_of_node.len();
+        let mut bytes = SERVICE_BYTES + planned.lists.len() * LIST_BYTES + named * NAMED_BYTES;
+        let heads = heads(id, &planned, previous, &mut bytes);
+        let lists = lists(&planned, previous, &mut bytes);
         let scopes = || planned.lists.keys().map(|key| &key.scope);
         let own_lists: BTreeSet<_> = scopes().filter_map(Scope::node).cloned().collect();
         let own_lists = own_lists.into_iter().collect();
         let zoned = !planned.head_of_zone.is_empty()
             || scopes().any(|scope| matches!(scope, Scope::Zone(_)));
+        let ports = planned.heads.iter().flat_map(|head| &head.ports);
+        let ports: BTreeSet<_> = ports.map(|port| port.name.clone()).collect();
+        let known = previous.filter(|previous| ports.iter().eq(previous.ports.iter()));
+        let ports = match known {
+            Some(previous) => previous.ports.clone(),
+            None => ports.into_iter().collect(),
+        };
         Self {
             id: id.clone(),
             number,
@@ -146,6 +155,8 @@ impl EncodedService {
             lists,
             own_lists,
             zoned,
+            ports,
+            bytes,
         }
     }
 
@@ -159,16 +170,14 @@ impl EncodedService {
         place.ok().map(|place| &self.lists[place].1)
     }
 
-    /// Number of values it consists of, as a measure of its memory.
-    pub(super) fn parts(&self) -> usize {
-        let PlannedService {
-            heads,
-            head_of_node,
-            lists,
-            locals,
-            ..
-        } = &*self.planned;
-        heads.len() + head_of_node.len() + lists.len() + locals.len()
+    /// About the memory that it takes without the parts that the previous form has as well.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The names of its ports, in order.
+    pub(super) fn ports(&self) -> &Arc<[Arc<str>]> {
+        &self.ports
     }
 
     /// Whether nodes program it first.
@@ -238,4 +247,48 @@ impl EncodedService {
         });
         head.into_iter().chain(lists).chain(local).collect()
     }
+}
+
+/// The encoded heads; adds the memory of those that the previous form does not have.
+fn heads(
+    id: &ServiceId,
+    planned: &PlannedService,
+    previous: Option<&EncodedService>,
+    bytes: &mut usize,
+) -> Vec<(Arc<Head>, EncodedEntry)> {
+    let key = EntryKey::Head(id.clone());
+    let heads = planned.heads.iter().map(|head| {
+        let mut known = previous.into_iter().flat_map(|previous| &previous.heads);
+        let encoded = match known.find(|(old, _)| Arc::ptr_eq(old, head)) {
+            Some((_, encoded)) => encoded.clone(),
+            None => {
+                let encoded = EncodedEntry::new(&key, Entry::Head(head.clone()));
+                *bytes += encoded.bytes();
+                encoded
+            }
+        };
+        (head.clone(), encoded)
+    });
+    heads.collect()
+}
+
+/// The same for its lists.
+fn lists(
+    planned: &PlannedService,
+    previous: Option<&EncodedService>,
+    bytes: &mut usize,
+) -> Box<[(ListKey, EncodedEntry)]> {
+    let lists = planned.lists.iter().map(|(key, list)| {
+        let known = previous.and_then(|previous| previous.list(key));
+        let same = known
+            .filter(|known| matches!(&known.entry, Entry::List(old) if Arc::ptr_eq(old, list)));
+        let encoded = same.cloned().unwrap_or_else(|| {
+            let entry_key = EntryKey::List(key.clone());
+            let encoded = EncodedEntry::new(&entry_key, Entry::List(list.clone()));
+            *bytes += encoded.bytes();
+            encoded.patching(&entry_key, known)
+        });
+        (key.clone(), encoded)
+    });
+    lists.collect()
 }

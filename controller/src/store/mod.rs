@@ -10,8 +10,10 @@ mod changed;
 mod count;
 mod encoded;
 mod history;
+mod snapshot;
 mod step;
 mod sums;
+mod then;
 mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +30,9 @@ use tokio::sync::watch;
 use causes::Causes;
 use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
+pub use history::HistoryLimits;
 use history::{History, Was};
+use snapshot::SharedSnapshot;
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
 
@@ -67,6 +71,7 @@ struct Plans {
     /// Addresses with an endpoint in any state.
     residents: BTreeSet<IpAddr>,
     history: History,
+    snapshot: SharedSnapshot,
     changed: Changed,
     causes: Causes,
 }
@@ -116,6 +121,19 @@ impl Default for Store {
 }
 
 impl Store {
+    /// A store with a history of this size; for tests.
+    #[must_use]
+    pub fn with_limits(limits: HistoryLimits) -> Self {
+        let plans = Plans {
+            history: History::with_limits(limits),
+            ..Plans::default()
+        };
+        Self {
+            plans: RwLock::new(plans),
+            ..Self::default()
+        }
+    }
+
     /// Applies the planner's update and wakes the streams. Returns the new version of the plans.
     pub fn publish(&self, update: Update) -> u64 {
         self.publish_since(update, None)
@@ -239,10 +257,9 @@ impl Store {
     /// The next items of a batch, about `bytes` bytes. Empty at the end.
     ///
     /// # Errors
-    /// [`Outdated`] if the rest of the batch is not known any more.
+    /// [`Outdated`] if the rest of the batch is not known any more. The next batch from the same plan is always known.
     pub fn more(&self, walk: &mut Walk, bytes: usize) -> Result<Vec<Bytes>, Outdated> {
-        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
-        walk.more(&plans, bytes)
+        walk.more(&self.plans, bytes)
     }
 
     /// The node's whole plan as a value; `None` if there is no such node.

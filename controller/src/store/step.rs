@@ -35,16 +35,25 @@ impl Piece {
     pub(super) fn buckets(&mut self, entries: Vec<(EntryKey, EncodedEntry)>, buckets: &Buckets) {
         for (_, entry) in entries {
             if buckets.contains(entry.bucket) {
-                self.extend(&entry.items);
+                self.upsert(&entry);
             }
         }
     }
 
-    /// Adds a step. Returns the hash of the plan after it.
-    pub(super) fn step(&mut self, step: &Step, hash: PlanHash) -> PlanHash {
+    /// Adds an entry.
+    pub(super) fn upsert(&mut self, entry: &EncodedEntry) {
+        self.extend(&entry.items);
+    }
+
+    /// Removes an entry.
+    pub(super) fn remove(&mut self, key: &EntryKey) {
+        self.push(item::remove(key));
+    }
+
+    /// Adds a step.
+    pub(super) fn add(&mut self, step: &Step) {
         self.items.extend_from_slice(&step.0.items);
         self.bytes += step.0.bytes;
-        PlanHash(hash.0.wrapping_add(step.1.0))
     }
 }
 
@@ -53,6 +62,11 @@ impl Piece {
 pub(super) struct Step(Piece, PlanHash);
 
 impl Step {
+    /// The hash of a plan after the step.
+    pub(super) fn after(&self, hash: PlanHash) -> PlanHash {
+        PlanHash(hash.0.wrapping_add(self.1.0))
+    }
+
     /// The step from some entries to others, both in the order of keys.
     pub(super) fn between(
         before: Vec<(EntryKey, EncodedEntry)>,
@@ -88,14 +102,14 @@ impl Step {
             .filter(|patch| old.is_some_and(|old| old.hash == patch.base));
         match patch {
             Some(patch) => piece.push(patch.item.clone()),
-            None => piece.extend(&new.items),
+            None => piece.upsert(new),
         }
     }
 
     fn remove(&mut self, key: &EntryKey, old: &EncodedEntry) {
         let Self(piece, hash) = self;
         *hash = hash.without(old.hash);
-        piece.push(item::remove(key));
+        piece.remove(key);
     }
 }
 

@@ -1,30 +1,34 @@
 //! A batch for one node, produced in chunks as the node reads it.
 //!
 //! A walk stores its position, not the items to send: a stream costs the same whether its agent is quick or stalled.
-//! All chunks are of one version of the plans, regardless of later updates; the history has the state of Services at
-//! that version.
+//! All chunks are of one version of the plans, regardless of later updates. For a batch from a plan that was sent, the
+//! history has the state of Services at that version. Other batches keep a snapshot, so that no number of updates makes
+//! them outdated.
 
-use std::collections::BTreeMap;
-use std::iter::Peekable;
-use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
 use portolan_plan::{BucketHashes, Buckets, EntryKey, PlanHash, ServiceId};
 
 use super::encoded::{EncodedNode, EncodedService};
-use super::history::Was;
+use super::snapshot::{Changes, Snapshot};
 use super::step::{self, Piece, Step};
+use super::then::{Then, behind};
 use super::{Plans, Position};
 
 /// Maximum number of differing buckets that are sent alone. With more, the whole plan is sent, which is hardly more.
 const MAX_DIFFERING_BUCKETS: usize = 192;
+/// Maximum number of versions by which the first plan of an agent is older than the newest one, so that agents that join
+/// at the same time share a snapshot. An agent with a plan could return to an older one.
+const MAX_SNAPSHOT_LAG: u64 = 256;
 
 /// The plan that an agent holds.
 #[derive(Debug, Clone)]
 pub enum Held {
-    /// None, or none that a batch can start from.
+    /// No plan at all.
     Nothing,
+    /// A plan that no batch can start from.
+    Unknown,
     /// The plan that it reports; with bucket hashes if it sends them.
     Reported(PlanHash, Option<BucketHashes>),
     /// The plan that this controller sent to it.
@@ -36,10 +40,26 @@ pub enum Held {
 pub struct Walk {
     begin: Begin,
     version: u64,
+    /// Whether the plans had a newer version at its start.
+    late: bool,
     node: Arc<EncodedNode>,
-    /// The hash of the plan after the items produced so far.
+    source: Source,
+    /// The hash of the plan after the items produced so far, or after all items.
     hash: PlanHash,
+    /// Whether `hash` is that of the whole plan.
+    total: bool,
     at: At,
+}
+
+/// Where the Services of a batch are.
+#[derive(Debug, Clone)]
+enum Source {
+    /// In the plans, and for later changes in the history.
+    History,
+    /// In a snapshot of all Services.
+    Snapshot(Arc<Snapshot>),
+    /// Only the Services that changed since a position that the history does not reach.
+    Changes(Arc<Changes>),
 }
 
 /// The start of a batch.
@@ -62,7 +82,7 @@ enum At {
     End,
 }
 
-/// Too many changes happened meanwhile to know the rest of the batch; start another one, from nothing.
+/// Too many changes happened meanwhile to know the rest of the batch; start another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outdated;
 
@@ -77,6 +97,16 @@ impl Walk {
         matches!(self.at, At::End)
     }
 
+    /// Whether the plans had a newer version at its start. Another batch has to follow.
+    pub fn is_late(&self) -> bool {
+        self.late
+    }
+
+    /// Whether it repeats the entries of changed Services, because the history does not reach the plan it begins from.
+    pub fn is_repeated(&self) -> bool {
+        matches!(self.source, Source::Changes(_))
+    }
+
     /// The node's position after the batch.
     pub fn end(&self) -> Position {
         Position {
@@ -87,58 +117,121 @@ impl Walk {
     }
 
     pub(super) fn new(plans: &Plans, node: &Arc<EncodedNode>, held: Held) -> Self {
-        let at_node = |begin, hash| Self {
-            begin,
-            version: plans.version,
-            node: node.clone(),
-            hash,
-            at: At::Node,
-        };
         match held {
-            Held::Nothing => at_node(Begin::Nothing, PlanHash::default()),
-            Held::Sent(position) => {
-                let hash = position.hash;
-                at_node(Begin::Position(position), hash)
-            }
+            Held::Nothing => Self::whole(plans, node, MAX_SNAPSHOT_LAG),
+            Held::Unknown => Self::whole(plans, node, 0),
+            Held::Sent(position) => Self::from_position(plans, node, position),
             Held::Reported(hash, buckets) => {
                 let present = plans.hashes(node);
                 let total = present.total();
                 if hash == total {
-                    let begin = Begin::Position(Position {
+                    let position = Position {
                         version: plans.version,
                         node: node.clone(),
                         hash,
-                    });
+                    };
+                    let walk = Self::from_position(plans, node, position);
                     return Self {
                         at: At::End,
-                        ..at_node(begin, hash)
+                        ..walk
                     };
                 }
-                match buckets.map(|buckets| buckets.differing(&present)) {
-                    Some(differing) if differing.len() <= MAX_DIFFERING_BUCKETS => {
-                        at_node(Begin::Buckets(differing), total)
-                    }
-                    _ => at_node(Begin::Nothing, PlanHash::default()),
+                let differing = buckets.map(|buckets| buckets.differing(&present));
+                match differing.filter(|differing| differing.len() <= MAX_DIFFERING_BUCKETS) {
+                    Some(differing) => Self {
+                        begin: Begin::Buckets(differing),
+                        hash: total,
+                        total: true,
+                        ..Self::whole(plans, node, 0)
+                    },
+                    None => Self::whole(plans, node, 0),
                 }
             }
         }
     }
 
+    /// The whole plan, up to `lag` versions old.
+    fn whole(plans: &Plans, node: &Arc<EncodedNode>, lag: u64) -> Self {
+        let snapshot = Snapshot::of(plans, lag);
+        Self {
+            begin: Begin::Nothing,
+            version: snapshot.version,
+            late: snapshot.version < plans.version,
+            node: node.clone(),
+            source: Source::Snapshot(snapshot),
+            hash: PlanHash::default(),
+            total: false,
+            at: At::Node,
+        }
+    }
+
+    /// From a plan that was sent. If too many Services changed since, the whole plan.
+    fn from_position(plans: &Plans, node: &Arc<EncodedNode>, position: Position) -> Self {
+        let walk = |source, hash, total, position| Self {
+            begin: Begin::Position(position),
+            version: plans.version,
+            late: false,
+            node: node.clone(),
+            source,
+            hash,
+            total,
+            at: At::Node,
+        };
+        if plans.history.reaches(position.version) {
+            return walk(Source::History, position.hash, false, position);
+        }
+        // In another zone a node may use other lists of every Service.
+        let same_zone = position.node.value.zone == node.value.zone;
+        let changes = same_zone.then(|| Changes::since(plans, position.version));
+        match changes.flatten() {
+            Some(changes) => {
+                let total = plans.hashes(node).total();
+                walk(Source::Changes(Arc::new(changes)), total, true, position)
+            }
+            None => Self::whole(plans, node, 0),
+        }
+    }
+
     /// The next items, about `most` bytes; fewer, or none, at the end.
-    pub(super) fn more(&mut self, plans: &Plans, most: usize) -> Result<Vec<Bytes>, Outdated> {
+    pub(super) fn more(
+        &mut self,
+        plans: &RwLock<Plans>,
+        most: usize,
+    ) -> Result<Vec<Bytes>, Outdated> {
         let mut piece = Piece::default();
+        if self.is_done() {
+            return Ok(piece.items);
+        }
         if matches!(self.at, At::Node) {
             self.node(&mut piece);
             self.at = At::Critical(None);
         }
-        let then = Then::new(plans, self)?;
+        match self.source.clone() {
+            Source::History => {
+                let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
+                let then =
+                    Then::new(&plans, &self.begin, self.version, &self.node).ok_or(Outdated)?;
+                self.all(&then, most, &mut piece);
+            }
+            Source::Snapshot(snapshot) => self.all(&Then::of(&snapshot), most, &mut piece),
+            Source::Changes(changes) => self.changed(&changes, most, &mut piece),
+        }
+        if self.is_done() {
+            // A batch waits for its answer; until then it does not need the Services.
+            self.source = Source::History;
+        }
+        Ok(piece.items)
+    }
+
+    /// Adds the items of all Services until there are enough.
+    fn all(&mut self, then: &Then<'_>, most: usize, piece: &mut Piece) {
         while piece.bytes < most {
             let (first, after) = match std::mem::replace(&mut self.at, At::End) {
                 At::Node | At::End => break,
                 At::Critical(after) => (true, after),
                 At::Rest(after) => (false, after),
             };
-            let last = self.services(&then, first, after.as_ref(), most, &mut piece);
+            let last = self.services(then, first, after.as_ref(), most, piece);
             self.at = match (last, first) {
                 (Some(last), true) => At::Critical(Some(last)),
                 (Some(last), false) => At::Rest(Some(last)),
@@ -146,7 +239,26 @@ impl Walk {
                 (None, false) => At::End,
             };
         }
-        Ok(piece.items)
+    }
+
+    /// The same for the changed Services. Their order does not matter: a batch takes effect as a whole.
+    fn changed(&mut self, Changes(changes): &Changes, most: usize, piece: &mut Piece) {
+        let (At::Critical(after) | At::Rest(after)) = std::mem::replace(&mut self.at, At::End)
+        else {
+            return;
+        };
+        let node = &self.node.value;
+        let before = match &self.begin {
+            Begin::Position(position) => &position.node.value,
+            Begin::Nothing | Begin::Buckets(_) => node,
+        };
+        for (id, change) in changes.range::<ServiceId, _>(behind(after.as_ref())) {
+            change.put(id, before, node, piece);
+            if piece.bytes >= most {
+                self.at = At::Rest(Some(id.clone()));
+                return;
+            }
+        }
     }
 
     /// Adds the items of Services until there are enough. Returns the position; `None` at the end.
@@ -173,12 +285,18 @@ impl Walk {
     fn node(&mut self, piece: &mut Piece) {
         let now = vec![(EntryKey::Node, self.node.encoded.clone())];
         let before = match &self.begin {
-            // Its hash is already that of the whole plan.
             Begin::Buckets(buckets) => return piece.buckets(now, buckets),
             Begin::Position(position) => vec![(EntryKey::Node, position.node.encoded.clone())],
             Begin::Nothing => Vec::new(),
         };
-        self.hash = piece.step(&Step::between(before, now), self.hash);
+        self.add(&Step::between(before, now), piece);
+    }
+
+    fn add(&mut self, step: &Step, piece: &mut Piece) {
+        piece.add(step);
+        if !self.total {
+            self.hash = step.after(self.hash);
+        }
     }
 
     fn service(
@@ -198,102 +316,6 @@ impl Walk {
             Begin::Nothing => (None, node),
         };
         let step = step::step(before, now, node_before, node);
-        self.hash = piece.step(&step, self.hash);
-    }
-}
-
-/// The state of Services at the start and the end of a walk.
-struct Then<'a> {
-    plans: &'a Plans,
-    /// Services that changed after the version at the end, in their state at the end.
-    since_end: BTreeMap<&'a ServiceId, &'a Was>,
-    /// The same for the version at the start.
-    since_begin: BTreeMap<&'a ServiceId, &'a Was>,
-    /// If set, only these Services are considered.
-    only_changed: bool,
-}
-
-impl<'a> Then<'a> {
-    fn new(plans: &'a Plans, walk: &Walk) -> Result<Self, Outdated> {
-        let since = |version| plans.history.since(version).ok_or(Outdated);
-        let (since_begin, only_changed) = match &walk.begin {
-            Begin::Position(position) => {
-                // In another zone a node may use other lists of every Service.
-                let same_zone = position.node.value.zone == walk.node.value.zone;
-                (since(position.version)?, same_zone)
-            }
-            Begin::Nothing | Begin::Buckets(_) => (BTreeMap::new(), false),
-        };
-        Ok(Self {
-            plans,
-            since_end: since(walk.version)?,
-            since_begin,
-            only_changed,
-        })
-    }
-
-    fn at_end(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        match self.since_end.get(id) {
-            Some(was) => was.service.as_ref(),
-            None => self.now(id),
-        }
-    }
-
-    fn now(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        let plans = self.plans;
-        // By its number if that is unchanged, which is faster than by name.
-        let was = self.since_begin.get(id);
-        let numbered = was.and_then(|was| plans.numbered.get(was.number));
-        let same = numbered.filter(|service| service.is(id));
-        same.or_else(|| plans.services.get(id))
-    }
-
-    fn at_begin(&self, id: &ServiceId) -> Option<&'a Arc<EncodedService>> {
-        match self.since_begin.get(id) {
-            Some(was) => was.service.as_ref(),
-            None => self.plans.services.get(id),
-        }
-    }
-
-    /// The Services to process after one, in order: those that come first, or all.
-    fn after<'t>(&'t self, first: bool, after: Option<&'t ServiceId>) -> Merged<'a, 't> {
-        let bounds = (
-            after.map_or(Bound::Unbounded, Bound::Excluded),
-            Bound::Unbounded,
-        );
-        let plans = self.plans;
-        let changed = self.since_begin.range::<ServiceId, _>(bounds);
-        let changed: Ids<'a, 't> = Box::new(changed.map(|(id, _)| *id));
-        let sources = if self.only_changed {
-            vec![changed]
-        } else {
-            let present: Ids<'a, 't> = if first {
-                Box::new(plans.critical.range::<ServiceId, _>(bounds))
-            } else {
-                let services = plans.services.range::<ServiceId, _>(bounds);
-                Box::new(services.map(|(id, _)| id))
-            };
-            let ended = self.since_end.range::<ServiceId, _>(bounds);
-            vec![present, changed, Box::new(ended.map(|(id, _)| *id))]
-        };
-        Merged(sources.into_iter().map(Iterator::peekable).collect())
-    }
-}
-
-type Ids<'a, 't> = Box<dyn Iterator<Item = &'a ServiceId> + 't>;
-
-/// Merges sorted names from several sources, without duplicates.
-struct Merged<'a, 't>(Vec<Peekable<Ids<'a, 't>>>);
-
-impl<'a> Iterator for Merged<'a, '_> {
-    type Item = &'a ServiceId;
-
-    fn next(&mut self) -> Option<&'a ServiceId> {
-        let least = self.0.iter_mut().filter_map(|ids| ids.peek().copied());
-        let least = least.min()?;
-        for ids in &mut self.0 {
-            ids.next_if(|id| *id == least);
-        }
-        Some(least)
+        self.add(&step, piece);
     }
 }
