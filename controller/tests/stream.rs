@@ -21,6 +21,8 @@ mod large;
 mod overdue;
 #[path = "stream/places.rs"]
 mod places;
+#[path = "stream/rolling.rs"]
+mod rolling;
 #[path = "stream/stalled.rs"]
 mod stalled;
 #[path = "stream/versions.rs"]

@@ -14,6 +14,7 @@ mod outgoing;
 mod pace;
 mod session;
 mod trip;
+mod whole_plans;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
 use outgoing::Outgoing;
 use pace::Pace;
+use whole_plans::WholePlans;
 
 /// Capacity of the queue of messages to one agent. Each has at most [`portolan_proto::CHUNK_BYTES`] of entries, so an
 /// agent that does not read costs little.
@@ -56,6 +58,7 @@ struct Plans {
     entrance: Entrance,
     changes: Changes,
     pace: Pace,
+    whole_plans: WholePlans,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
 }
@@ -156,6 +159,7 @@ pub async fn serve(
         entrance: entrance.clone(),
         changes,
         pace: Pace::default(),
+        whole_plans: WholePlans::new(entrance.counters.clone()),
         ending,
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);

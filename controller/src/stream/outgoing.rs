@@ -68,6 +68,11 @@ impl Outgoing {
         self.queue.clone()
     }
 
+    /// Waits until the agent is gone.
+    pub(super) async fn closed(&self) {
+        self.queue.closed().await;
+    }
+
     /// Sends a message once few bytes wait.
     pub(super) async fn put(&mut self, message: Message) -> Result<(), End> {
         tokio::select! {

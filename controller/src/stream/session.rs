@@ -222,27 +222,28 @@ struct Serving<'a> {
 enum Served {
     /// It holds its plan, or has none.
     Done,
-    /// It needs the whole plan at once.
+    /// It needs another batch at once.
     Again,
 }
 
 impl Serving<'_> {
     /// Sends a batch if one is due, and processes the answer.
     async fn serve(&mut self, answers: &mut Streaming<wire::AgentMessage>) -> Result<Served, End> {
-        let store = &self.plans.store;
+        let (store, plans) = (&self.plans.store, &self.plans.whole_plans);
         let node = &self.hello.node;
         if self.batches == 0 {
             behind::catch_up(store, self.hello).await?;
         }
         // Before the contents of the batch are determined: later plans may not be part of it.
         let made = Instant::now();
-        let Some(mut walk) = store.begin(node, self.held.clone()) else {
+        let begun = plans.begin(store, node, &self.held, self.outgoing).await?;
+        let Some((mut walk, slot)) = begun else {
             if !std::mem::replace(&mut self.said_unknown, true) {
                 warn!(node, "no such node; waiting for a Node with this name");
             }
             return Ok(Served::Done);
         };
-        let snapshot = matches!(walk.begin(), Begin::Nothing);
+        let (snapshot, late) = (matches!(walk.begin(), Begin::Nothing), walk.is_late());
         let trip = Trip::begin(&self.plans.changes, store.causes(&walk));
         let mut sent = Sent::new(self.batches + 1, snapshot, made, trip);
         let watermark = || behind::news(&mut self.sent_marks, &store.marks().borrow());
@@ -250,7 +251,8 @@ impl Serving<'_> {
             before: self.batches,
             trip: &sent.trip,
         };
-        match send(self.outgoing, store, &mut walk, watermark, batch).await? {
+        let sending = send(self.outgoing, store, &mut walk, watermark, batch);
+        match slot.during(sending).await? {
             Sending::Nothing => {}
             Sending::Done => {
                 self.turns.taken();
@@ -259,7 +261,7 @@ impl Serving<'_> {
                 let (registry, records) = (&self.plans.registry, &mut self.records);
                 if !ack::wait(answers, self.hello, &sent, registry, records).await? {
                     // A rejected batch is followed by the whole plan at once.
-                    self.plans.entrance.counters.resent();
+                    self.held = Held::Unknown;
                     return Ok(self.begin_again());
                 }
                 self.outgoing.answered();
@@ -270,14 +272,12 @@ impl Serving<'_> {
         let confirmed = &mut self.records.confirmed;
         confirmed.holds(position.version(), position.hash());
         self.held = Held::Sent(position);
-        Ok(Served::Done)
+        // No change wakes the stream for what it does not have yet.
+        Ok(if late { Served::Again } else { Served::Done })
     }
-}
 
-impl Serving<'_> {
     /// The agent has dropped the batch, and with it the watermarks of its plan.
     fn begin_again(&mut self) -> Served {
-        self.held = Held::Nothing;
         self.sent_marks.clear();
         Served::Again
     }
@@ -286,7 +286,9 @@ impl Serving<'_> {
 /// The plan that an agent reports to hold.
 fn held_by(hello: &wire::Hello) -> Result<Held, End> {
     let Some(hash) = PlanHash::from_bytes(&hello.plan_hash) else {
-        return Ok(Held::Nothing);
+        // With a watermark it had a plan, and must not get an older one.
+        let is_new = hello.plan_hash.is_empty() && hello.watermark.is_none();
+        return Ok(if is_new { Held::Nothing } else { Held::Unknown });
     };
     let buckets = match hello.bucket_hashes.len() {
         0 => None,
@@ -306,7 +308,7 @@ enum Sending {
     Nothing,
     /// All of it was sent.
     Done,
-    /// The rest of it is unknown; the agent drops what it got.
+    /// The rest of it is unknown; the agent drops what it got when the next one begins.
     Outdated,
 }
 
@@ -346,7 +348,9 @@ async fn send(
     let Ok(first) = store.more(walk, CHUNK_BYTES) else {
         return Ok(Sending::Outdated);
     };
-    if first.is_empty() && walk.is_done() && before > 0 {
+    // An empty batch of other kinds removes entries.
+    let is_delta = matches!(walk.begin(), Begin::Position(_));
+    if first.is_empty() && walk.is_done() && is_delta && before > 0 {
         return Ok(Sending::Nothing);
     }
     let batch = before + 1;

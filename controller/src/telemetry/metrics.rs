@@ -39,7 +39,6 @@ pub struct Counters {
     streams: Counter,
     batches: Counter,
     bytes: Counter,
-    resent: Counter,
     broken: Counter,
     waited: Gauge,
     load: Load,
@@ -54,7 +53,6 @@ impl Default for Counters {
             streams: Counter::default(),
             batches: Counter::default(),
             bytes: Counter::default(),
-            resent: Counter::default(),
             broken: Counter::default(),
             waited: Gauge::default(),
             load: Load::default(),
@@ -94,11 +92,6 @@ impl Counters {
     /// The counter of bytes written to agents, for the code that writes them.
     pub(crate) fn bytes(&self) -> Counter {
         self.bytes.clone()
-    }
-
-    /// Counts an agent whose plan differs from the announced one, so it is sent the whole plan.
-    pub(crate) fn resent(&self) {
-        self.resent.inc();
     }
 
     /// Counts a stream that was closed because its agent violated the protocol.
@@ -143,11 +136,6 @@ impl Counters {
             "portolan_controller_stream_bytes",
             "Bytes written to agents, before TLS",
             self.bytes.clone(),
-        );
-        registry.register(
-            "portolan_controller_plans_resent",
-            "Whole plans sent because the hash of an agent's plan differed from the expected hash after a batch",
-            self.resent.clone(),
         );
         registry.register(
             "portolan_controller_stream_protocol_errors",
@@ -333,6 +321,7 @@ mod tests {
         portolan_controller_accept_errors_total{listener="admin"} 0
         portolan_controller_accept_errors_total{listener="agents"} 0
         portolan_controller_batches_total 1
+        portolan_controller_batches_without_history_total 0
         portolan_controller_change_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_change_duration_seconds_count 0
         portolan_controller_change_duration_seconds_sum 0.0
@@ -348,7 +337,6 @@ mod tests {
         portolan_controller_nodes_disconnected 0
         portolan_controller_nodes_in_force 0
         portolan_controller_plans 0
-        portolan_controller_plans_resent_total 0
         portolan_controller_stream_bytes_total 0
         portolan_controller_stream_protocol_errors_total 0
         portolan_controller_stream_refusals_total{reason="api_server"} 0
@@ -375,6 +363,11 @@ mod tests {
         portolan_controller_traces_total{kept="no"} 0
         portolan_controller_traces_total{kept="yes"} 0
         portolan_controller_waiting_for_guard 0
+        portolan_controller_whole_plans_total{cause="different"} 0
+        portolan_controller_whole_plans_total{cause="first"} 0
+        portolan_controller_whole_plans_total{cause="outdated"} 0
+        portolan_controller_whole_plans_total{cause="rejected"} 0
+        portolan_controller_whole_plans_waiting 0
         "#);
     }
 }

@@ -115,7 +115,7 @@ async fn honest_agents_get_every_change_while_others_misbehave() {
     // is for that plan, and ends the stream.
     assert_eq!(done.lied, 2 * done.ended, "{done:?}");
     controller
-        .wait_metric("plans_resent_total", done.ended)
+        .wait_metric("whole_plans_total{cause=\"rejected\"}", done.ended)
         .await;
     controller
         .wait_metric("stream_protocol_errors_total", done.ended)

@@ -17,7 +17,7 @@ const TURNS: u32 = 2;
 const COUNTED: [&str; 4] = [
     "streams_total",
     "stream_refusals_total{reason=\"other_node\"}",
-    "plans_resent_total",
+    "whole_plans_total{cause=\"rejected\"}",
     "stream_protocol_errors_total",
 ];
 
