@@ -1,17 +1,24 @@
-//! Selection of a controller. Agents start with different ones, so that they spread, and each tries the next one
-//! after the end of a stream.
+//! Selection of a controller. Each node has an order of its own, so that agents spread (rendezvous hashing). An agent
+//! tries the next one after the end of a stream, and returns to its first one later, so that agents spread again after
+//! controllers were restarted one after the other.
 //!
-//! Touches: the file with their addresses, for reading.
+//! Touches: the file with their addresses, for reading, and the network.
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
+use tokio::time::sleep;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Access, Address, AddressError, Trust};
 
 /// Maximum number of controllers, more than any cluster has; further lines of a file are ignored.
 const MAX_CONTROLLERS: usize = 64;
+/// Interval at which an agent tries to return to its first controller. Up to the same time is added, by the node's name:
+/// 5,000 agents return at less than 20 a second.
+const RETURN_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Addresses of the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +34,7 @@ pub enum Addresses {
 pub struct Controllers {
     addresses: Addresses,
     trust: Trust,
+    return_interval: Duration,
 }
 
 /// There is no controller to connect to.
@@ -80,10 +88,24 @@ impl Controllers {
     /// The controllers at these addresses.
     #[must_use]
     pub fn new(addresses: Addresses, trust: Trust) -> Self {
-        Self { addresses, trust }
+        Self {
+            addresses,
+            trust,
+            return_interval: RETURN_INTERVAL,
+        }
     }
 
-    /// The controller for the stream with this number, from 0.
+    /// The same, with another interval at which an agent tries to return to its first controller.
+    #[must_use]
+    pub fn with_return_interval(self, return_interval: Duration) -> Self {
+        Self {
+            return_interval,
+            ..self
+        }
+    }
+
+    /// The controller for the stream with this number, from 0. The order of the node's controllers depends neither on
+    /// the order of the addresses nor on addresses that are added or removed.
     ///
     /// # Errors
     /// [`ControllersError`] if there is no address.
@@ -96,11 +118,14 @@ impl Controllers {
                 &read
             }
         };
-        let start = node.bytes().fold(0usize, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(byte.into())
-        });
-        let place = start.wrapping_add(stream).checked_rem(addresses.len());
-        let address = place.and_then(|place| addresses.get(place)).cloned();
+        let rank = |address: &&Address| {
+            let text = address.to_string();
+            (xxh3_64(format!("{node} {text}").as_bytes()), text)
+        };
+        let mut ranked: Vec<_> = addresses.iter().collect();
+        ranked.sort_by_cached_key(rank);
+        let place = stream.checked_rem(ranked.len());
+        let address = place.and_then(|place| ranked.get(place).copied()).cloned();
         match (address, &self.addresses) {
             (Some(address), _) => Ok(Access {
                 address,
@@ -110,6 +135,21 @@ impl Controllers {
             (None, Addresses::Listed(_)) => Err(ControllersError::Empty {
                 path: PathBuf::new(),
             }),
+        }
+    }
+
+    /// Waits until the first controller of a node accepts connections, if that is another one than `current`.
+    pub(super) async fn first_returns(&self, node: &str, current: &Access) {
+        let share = u32::try_from(xxh3_64(node.as_bytes()) % 1024).unwrap_or(0);
+        loop {
+            sleep(self.return_interval + self.return_interval / 1024 * share).await;
+            // Read each time: while a controller restarts, its address is missing.
+            if let Ok(first) = self.choose(node, 0)
+                && first != *current
+                && first.see().await.is_ok()
+            {
+                return;
+            }
         }
     }
 }
@@ -141,8 +181,11 @@ mod tests {
 
     use super::*;
 
+    fn address(port: u16) -> Address {
+        Address::Tcp(([192, 168, 50, 1], port).into())
+    }
+
     fn listed(count: u16) -> Controllers {
-        let address = |port| Address::Tcp(([192, 168, 50, 1], port).into());
         let addresses = (1..=count).map(address).collect();
         Controllers::new(Addresses::Listed(addresses), Trust::Insecure)
     }
@@ -155,13 +198,75 @@ mod tests {
     fn agents_spread_and_each_tries_all_controllers_in_turn() {
         let three = listed(3);
         let first = |node: usize| chosen(&three, &format!("node-{node}"), 0);
-        let firsts: BTreeSet<_> = (0..9).map(first).collect();
+        let firsts: BTreeSet<_> = (0..30).map(first).collect();
         assert_eq!(firsts.len(), 3);
         let tried: BTreeSet<_> = (0..3)
             .map(|stream| chosen(&three, "node-a", stream))
             .collect();
         assert_eq!(tried.len(), 3);
         assert_eq!(chosen(&three, "node-a", 3), chosen(&three, "node-a", 0));
+    }
+
+    /// A restarted controller is missing in the list for a while.
+    #[test]
+    fn a_missing_controller_moves_only_its_own_agents() {
+        let all: Vec<_> = (1..=5).map(address).collect();
+        let nodes = || (0..400).map(|number| format!("node-{number}"));
+        let of = |addresses: &[Address]| {
+            let addresses = Addresses::Listed(addresses.to_vec());
+            Controllers::new(addresses, Trust::Insecure)
+        };
+        let five = of(&all);
+        let reversed: Vec<_> = all.iter().rev().cloned().collect();
+        for missing in 0..all.len() {
+            let mut others = all.clone();
+            let missing = others.remove(missing).to_string();
+            let four = of(&others);
+            for node in nodes() {
+                let [first, second] = [0, 1].map(|stream| chosen(&five, &node, stream));
+                let expected = if first == missing { second } else { first };
+                assert_eq!(chosen(&four, &node, 0), expected, "{node}");
+                assert_eq!(chosen(&of(&reversed), &node, 0), chosen(&five, &node, 0));
+            }
+        }
+        for address in &all {
+            let has = |node: &String| chosen(&five, node, 0) == address.to_string();
+            let count = nodes().filter(has).count();
+            assert!((45..=120).contains(&count), "{count} of 400 for {address}");
+        }
+    }
+
+    /// A return is tried again until it succeeds, also if the first controller was unknown when the stream began.
+    #[tokio::test]
+    async fn an_agent_waits_until_its_first_controller_accepts_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("controllers");
+        let sockets = ["a", "b"].map(|name| folder.path().join(name));
+        let text = sockets
+            .each_ref()
+            .map(|path| format!("unix:{}\n", path.display()));
+        let millisecond = Duration::from_millis(1);
+        let controllers = Controllers::new(Addresses::File(path.clone()), Trust::Insecure)
+            .with_return_interval(millisecond);
+        std::fs::write(&path, text.concat()).unwrap();
+        let first = controllers.choose("node-a", 0).unwrap();
+        let second = controllers.choose("node-a", 1).unwrap();
+        std::fs::write(&path, format!("{second}\n")).unwrap();
+        let never = async |current: &Access| {
+            let returns = controllers.first_returns("node-a", current);
+            tokio::time::timeout(millisecond * 50, returns)
+                .await
+                .is_err()
+        };
+        assert!(never(&second).await, "it is the only one");
+        std::fs::write(&path, text.concat()).unwrap();
+        assert!(never(&second).await, "the first one does not listen");
+        let Address::Unix(socket) = &first.address else {
+            panic!("{first} is a socket");
+        };
+        let _listener = tokio::net::UnixListener::bind(socket).unwrap();
+        controllers.first_returns("node-a", &second).await;
+        assert!(never(&first).await, "it is at its first one");
     }
 
     #[test]

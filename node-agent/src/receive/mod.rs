@@ -78,7 +78,20 @@ impl Receiver {
         loop {
             let before = self.applied.borrow().generation;
             let end = match self.controllers.choose(&self.node, stream) {
-                Ok(controller) => self.follow(&controller, &mut resume).await,
+                Ok(controller) => {
+                    let (controllers, node) = (self.controllers.clone(), self.node.clone());
+                    // In a box: it waits nearly always, and opens connections rarely.
+                    let returns = Box::pin(controllers.first_returns(&node, &controller));
+                    tokio::select! {
+                        end = self.follow(&controller, &mut resume) => end,
+                        // At most an acknowledgement is lost: the next Hello names the plan.
+                        () = returns => {
+                            info!(from = %controller, "returning to the first controller of this node");
+                            (attempt, stream) = (0, 0);
+                            continue;
+                        }
+                    }
+                }
                 Err(error) => Err(StreamError::NoController(error)),
             };
             // Try the next controller: this one may be shutting down, and all serve the same plan.

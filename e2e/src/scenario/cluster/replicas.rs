@@ -4,6 +4,7 @@
 mod convergence;
 mod delay;
 mod lagging;
+mod returning;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -28,7 +29,7 @@ use crate::stage::Stage;
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
     shows: "three controllers: all serve, one leads; its end moves agents and leadership; one \
-        lags; convergence of a change",
+        lags; convergence of a change; agents spread again",
     run,
 };
 
@@ -125,6 +126,13 @@ impl Replica {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its log since its last start.
+    fn said_since_start(&self) -> String {
+        let said = self.said();
+        let last = said.rsplit_once(": started ").map(|(_, last)| last);
+        last.unwrap_or(&said).to_owned()
+    }
+
     /// The address of its health and metrics pages.
     pub(super) fn pages(&self) -> Option<SocketAddr> {
         let said = self.said();
@@ -157,11 +165,20 @@ impl<'a> Replicas<'a> {
 
     /// Starts agents of the first nodes, which may connect to any of the controllers.
     pub(super) fn connect(&mut self, nodes: u8) -> Result<()> {
+        let ways = self.ways();
+        self.connect_by(nodes, &ways)
+    }
+
+    /// The ways of agents to all controllers.
+    fn ways(&self) -> Controllers {
         let sockets = self
             .all
             .iter()
             .map(|replica| Address::Unix(replica.socket.clone()));
-        let ways = Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure);
+        Controllers::new(Addresses::Listed(sockets.collect()), Trust::Insecure)
+    }
+
+    fn connect_by(&mut self, nodes: u8, ways: &Controllers) -> Result<()> {
         let nodes = (1..=nodes).map(|number| (format!("node-{number}"), ways.clone()));
         self.rig.set_agents(LightAgents::start_with(nodes)?);
         Ok(())
@@ -244,6 +261,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         &[
             ("all serve", all_serve),
             ("convergence", convergence::run),
+            ("agents that return", returning::run),
             ("leaders that end", leaders),
         ],
     )
@@ -330,7 +348,7 @@ fn written(replicas: &Replicas<'_>) -> Result<()> {
         ensure!(count == usize::from(NODES), "there are {count}");
         Ok(())
     })?;
-    let leading = |replica: &&Replica| replica.said().contains("this controller leads");
+    let leading = |replica: &&Replica| replica.said_since_start().contains("this controller leads");
     let leaders = replicas.all.iter().filter(leading).count();
     ensure!(leaders == 1, "{leaders} lead");
     Ok(())
