@@ -189,7 +189,7 @@ const CLUSTER: &[Work] = &[
     cluster("rules", 30),
     cluster("bad-input", 160),
     cluster("trust", 60),
-    cluster("replicas", 105),
+    cluster("replicas", 130),
     cluster("open-files", 60),
     cluster("install", 200),
     cluster("agents", 130),

@@ -18,7 +18,6 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
     let ways = replicas.ways().with_return_interval(RETURN_INTERVAL);
     replicas.connect_by(NODES, &ways)?;
     replicas.rig.wait_first_plans()?;
-    let before = replicas.hashes()?;
     replicas.rig.agents()?.begin_history();
     let mut home: BTreeMap<String, usize> = BTreeMap::new();
     for node in replicas.rig.agents()?.nodes() {
@@ -37,11 +36,10 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
         replicas.wait_count("agents to return", home, || connected(replicas)),
     );
     let back: Vec<_> = replicas.rig.agents()?.went_back().collect();
-    let same = replicas.hashes()? == before;
     checks.require(
-        "and no agent had another plan in between",
-        same && back.is_empty(),
-        &format!("the plans are the same: {same}; older plans: {back:?}"),
+        "and no agent had an older plan in between",
+        back.is_empty(),
+        &format!("{back:?}"),
     );
     // The other parts expect agents to stay where they are.
     replicas.connect(NODES)?;
