@@ -9,6 +9,7 @@ pub mod cli;
 pub mod doctor;
 pub mod drains;
 pub mod health;
+pub mod heartbeat;
 pub mod http;
 pub mod kernel;
 mod labels;

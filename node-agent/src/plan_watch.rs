@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use portolan_plan::{
 use portolan_proto::TraceContext;
 use portolan_proto::item::HeldList;
 use portolan_proto::wire::Watermark;
+
+use crate::heartbeat::Heartbeat;
 
 /// The plan that an agent holds when it connects.
 #[derive(Debug)]
@@ -34,6 +37,10 @@ const MAX_TRACKED_SERVICES: usize = 256;
 pub struct PlanWatch {
     state: Mutex<State>,
     changed: Condvar,
+    /// The steps of the thread that waits for plans.
+    heartbeat: Heartbeat,
+    /// Whether it waits. Without a lock, because the watchdog must not wait for a thread that hangs.
+    waits: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -49,9 +56,6 @@ struct State {
     disturbed: bool,
     gone: BTreeSet<IpAddr>,
     stopped: bool,
-    /// Number of times that the waiting thread has started to work.
-    begun: u64,
-    waits: bool,
 }
 
 /// Origin of a plan.
@@ -313,7 +317,7 @@ impl PlanWatch {
     pub fn wait_paced(&self, timeout: Duration, pause: impl Fn(&NodePlan) -> Duration) -> Woken {
         let started = Instant::now();
         let mut state = self.lock();
-        state.waits = true;
+        self.waits.store(true, Ordering::Relaxed);
         let woken = loop {
             let left = timeout.saturating_sub(started.elapsed());
             let changed = state.taken != state.generation;
@@ -334,15 +338,20 @@ impl PlanWatch {
             let waited = self.changed.wait_timeout(state, left.min(pause));
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         };
-        state.waits = false;
-        state.begun += 1;
+        self.heartbeat.beat();
+        self.waits.store(false, Ordering::Relaxed);
         woken
     }
 
-    /// The number of the work in progress since the last wait; `None` while the thread waits.
-    pub fn work(&self) -> Option<u64> {
-        let state = self.lock();
-        (!state.waits && state.begun > 0).then_some(state.begun)
+    /// The number of steps of the waiting thread; `None` while it waits, and before its first work.
+    pub fn progress(&self) -> Option<u64> {
+        let steps = self.heartbeat.count();
+        (steps > 0 && !self.waits.load(Ordering::Relaxed)).then_some(steps)
+    }
+
+    /// The heartbeat of the thread that waits for plans.
+    pub fn heartbeat(&self) -> &Heartbeat {
+        &self.heartbeat
     }
 
     /// Ends all current and later waits.

@@ -140,6 +140,7 @@ impl<K: Kernel> Programmer<K> {
 
     /// Runs until the watch is stopped. The kernel state stays (S-199).
     pub fn run(mut self) {
+        self.plans.heartbeat().adopt();
         let mut schedule = Schedule::default();
         let mut failed = false;
         let mut unfinished = false;

@@ -399,3 +399,36 @@ fn a_pass_reports_the_duration_of_each_step() {
     assert!(second.began > first.began);
     running.stop();
 }
+
+/// A pass is a sequence of steps, so that a long one is not taken for a hang; a kernel that does not answer is one.
+#[test]
+fn each_step_of_a_pass_is_progress_and_a_wait_for_the_kernel_is_none() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let steps = || running.plans.heartbeat().count();
+    let before = steps();
+    let applied = running.program(document());
+    assert!(applied.steps.len() > 3, "{applied:?}");
+    assert!(steps() >= before + applied.steps.len() as u64);
+    let model = running.kernel.lock();
+    let mut document = document();
+    document.settings.scheduler = "wrr".into();
+    running.commit(document);
+    // It waits for the lock of the model.
+    let mut last = None;
+    let hangs = || {
+        let now = running.plans.progress();
+        let same = now.is_some() && now == last;
+        last = now;
+        same
+    };
+    let observed = std::iter::repeat_with(hangs).map(|hangs| {
+        std::thread::sleep(Duration::from_millis(5));
+        hangs
+    });
+    let observed: Vec<_> = observed.take(200).collect();
+    let end = observed.iter().rev().take_while(|hangs| **hangs).count();
+    assert!(end > 10, "{observed:?}");
+    drop(model);
+    running.stop();
+}

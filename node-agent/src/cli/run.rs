@@ -15,6 +15,7 @@ use super::StateArguments;
 use super::trust::TrustArguments;
 use crate::doctor;
 use crate::health::Health;
+use crate::heartbeat::Heartbeat;
 use crate::http;
 use crate::kernel::linux::Events;
 use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
@@ -91,8 +92,7 @@ impl Run {
         let record = Record::open(&self.state.state_dir)?;
         let named = NonZeroU32::new(self.service_metrics);
         let kernel = open_kernel(self.iptables, named.is_some())?;
-        outlive_others();
-        open_files::raise_limit();
+        set_limits();
         let plans = Arc::new(PlanWatch::default());
         let events = events(&kernel, &plans)?;
         let mut keeper = Keeper::new(SavedPlan::new(&self.state.state_dir, &node), plans.clone());
@@ -116,7 +116,7 @@ impl Run {
         });
         let pages = Arc::new(Pages::new(health.clone(), metrics, programmer.drains()));
         let thread = std::thread::Builder::new()
-            .name("programmer".into())
+            .name(watchdog::PROGRAMMER.into())
             .spawn(move || programmer.run())
             .context("start the thread that programs the kernel")?;
         log_start(&node, &controllers);
@@ -194,9 +194,11 @@ fn addresses(listed: Vec<Address>, file: Option<PathBuf>) -> Addresses {
     }
 }
 
-/// Lowers `oom_score_adj`, so that the kernel kills this program last when memory runs out. Without an agent the node
-/// keeps its state but applies no changes (S-210). Without the permission the agent runs with the default score.
-fn outlive_others() {
+/// Raises the limit of open files, and lowers `oom_score_adj`, so that the kernel kills this program last when memory
+/// runs out. Without an agent the node keeps its state but applies no changes (S-210). Without the permission the agent
+/// runs with the default score.
+fn set_limits() {
+    open_files::raise_limit();
     if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "-999") {
         info!(%error, "could not lower oom_score_adj; the kernel may kill this program early when memory runs out");
     }
@@ -210,6 +212,8 @@ fn follow<T>(
     pages: Arc<Pages>,
     health: &Health,
 ) -> std::io::Result<()> {
+    let heartbeat = Heartbeat::default();
+    let _watchdog = watchdog::start(plans, heartbeat.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -219,7 +223,7 @@ fn follow<T>(
         tokio::select! {
             () = receiver.run() => {}
             _ = beside => {}
-            () = watchdog::watch(plans) => {}
+            () = watchdog::show(heartbeat) => {}
             () = http::serve(pages, health.pass_counts()) => {}
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

@@ -98,3 +98,24 @@ fn a_plan_with_unknown_or_too_many_changes_is_taken_completely() {
     );
     assert!(matches!(plans.take_changed().what, TakenPlan::Part { .. }));
 }
+
+/// A thread that waits for a plan does not hang, however long it waits.
+#[test]
+fn progress_is_counted_only_while_the_thread_works() {
+    let plans = PlanWatch::default();
+    assert_eq!(plans.progress(), None, "it has not begun");
+    assert_eq!(plans.wait(Duration::ZERO), Woken::TimedOut);
+    let begun = plans.progress();
+    assert!(begun.is_some());
+    plans.heartbeat().beat();
+    assert!(plans.progress() > begun);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| plans.wait(Duration::MAX));
+        while plans.progress().is_some() {
+            std::thread::yield_now();
+        }
+        plans.stop();
+        assert_eq!(waits.join().unwrap(), Woken::Stopped);
+    });
+    assert!(plans.progress() > begun);
+}

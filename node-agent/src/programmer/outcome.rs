@@ -10,6 +10,7 @@ use portolan_reconcile::{IpvsOp, Op, VirtualServerKey};
 
 use super::steps::Steps;
 use crate::health::{FactsChange, PassReport};
+use crate::heartbeat;
 use crate::kernel::KernelError;
 
 /// Maximum number of failures with a message.
@@ -56,6 +57,7 @@ impl Outcome {
         let done = work(self);
         let (made, failed) = (self.operations - made, self.failed - failed);
         self.steps.note(name, began, made, failed);
+        heartbeat::beat();
         done
     }
 

@@ -9,6 +9,7 @@ use tracing::debug;
 use super::chunks::Chunks;
 use super::outcome::Outcome;
 use super::{Programmer, observe};
+use crate::heartbeat;
 use crate::kernel::{Kernel, KernelError};
 use crate::plan_watch::Source;
 
@@ -85,6 +86,7 @@ impl<K: Kernel> Programmer<K> {
             outcome.step(phase.name(), |outcome| {
                 for ops in Chunks::of(ops) {
                     self.apply(&ops, shadow, desired, outcome);
+                    heartbeat::beat();
                 }
             });
         }

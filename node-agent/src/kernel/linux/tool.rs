@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::heartbeat;
 use crate::kernel::KernelError;
 use time_limit::TimeLimit;
 
@@ -112,9 +113,9 @@ impl Running {
             child,
             limit,
         } = self;
-        let output = child
-            .wait_with_output()
-            .map_err(|error| failed(&program, &error))?;
+        let output = child.wait_with_output();
+        heartbeat::beat();
+        let output = output.map_err(|error| failed(&program, &error))?;
         if limit.end() {
             let next = "it did not end and was killed; check dmesg and the load of the node, and run it by hand";
             return Err(failed(&program, &next));
@@ -169,6 +170,15 @@ mod tests {
         let error = running.finish().unwrap_err().to_string();
         assert!(begin.elapsed() < Duration::from_secs(20), "{script}");
         error
+    }
+
+    #[test]
+    fn a_tool_that_has_ended_is_a_step() {
+        let heartbeat = heartbeat::Heartbeat::default();
+        heartbeat.adopt();
+        run("true", &[], None).unwrap();
+        killed("sleep 60", None);
+        assert_eq!(heartbeat.count(), 2);
     }
 
     #[test]
