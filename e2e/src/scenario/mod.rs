@@ -90,6 +90,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::GUARD,
     cluster::TRACES,
     cluster::CHURN,
+    cluster::ROLLING,
     cluster::MEMORY,
 ];
 

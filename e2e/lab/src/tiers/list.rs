@@ -197,6 +197,7 @@ const CLUSTER: &[Work] = &[
     cluster("guard", 60),
     cluster("traces", 30),
     cluster("churn", 80),
+    cluster("rolling", 75),
     cluster("memory", 100),
 ];
 
