@@ -389,7 +389,7 @@ async fn agents_that_break_the_protocol_get_the_reason() {
     let status = older.end().await;
     assert_eq!(
         status.message(),
-        "the agent uses wire version 0, but this controller needs at least 1: upgrade the agent"
+        "the agent uses wire version 1, but this controller needs at least 2: upgrade the agent"
     );
     let mut hasty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let first = hasty.batch().await;

@@ -24,10 +24,10 @@ pub use trace::TraceContext;
 
 /// The newest wire version that this release supports. An agent sends it in its first message, and a controller
 /// answers in the newest version that both support.
-pub const WIRE_VERSION: u32 = 1;
+pub const WIRE_VERSION: u32 = 2;
 
 /// The oldest wire version that a controller of this release supports. It refuses an older agent.
-pub const OLDEST_WIRE_VERSION: u32 = 1;
+pub const OLDEST_WIRE_VERSION: u32 = 2;
 
 /// The largest message on the stream, in bytes. A message of a batch has items up to [`CHUNK_BYTES`] and one more, which
 /// is hardly larger than that.
