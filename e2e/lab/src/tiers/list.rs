@@ -188,6 +188,7 @@ const CLUSTER: &[Work] = &[
     cluster("objects", 30),
     cluster("rules", 30),
     cluster("bad-input", 160),
+    cluster("limits", 60),
     cluster("trust", 60),
     cluster("replicas", 105),
     cluster("install", 200),
