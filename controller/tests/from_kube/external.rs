@@ -235,7 +235,7 @@ fn a_service_has_a_bounded_number_of_source_ranges_and_the_rest_opens_nothing() 
     );
 }
 
-/// S-228: the product is what .
+/// S-228: each combination costs an entry of a kernel set.
 #[test]
 fn source_ranges_times_ports_times_addresses_are_limited_and_the_rest_opens_nothing() {
     let ports: Vec<_> = (1..=191)
