@@ -11,7 +11,7 @@ use crate::bucket::{Bucket, Rate, Shares};
 /// Maximum wait for a review. An agent that would wait longer is asked to retry.
 pub(super) const MAX_REVIEW_WAIT: Duration = Duration::from_secs(5);
 /// Reviews of tokens with a valid signature: 5,000 agents pass in less than a minute.
-pub(super) const GENUINE: Rate = Rate::new(100, 200);
+const GENUINE: Rate = Rate::new(100, 200);
 /// Those of one node. Its agent needs one when it connects, then one every 10 minutes; but an attacker on a node
 /// can request any number of tokens for it.
 const GENUINE_OF_NODE: Rate = Rate::new(1, 8);
