@@ -33,6 +33,9 @@ pub const OLDEST_WIRE_VERSION: u32 = 2;
 /// is hardly larger than that.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
+/// The longest token that a controller accepts, in bytes. Those of an API server have one or two thousand.
+pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
 /// The largest value of an entry that a receiver keeps, in bytes. A larger one counts as received, but is not applied.
 pub const MAX_ENTRY_BYTES: usize = 1024 * 1024;
 
@@ -52,4 +55,26 @@ pub const MAX_TRIGGERS: usize = 16;
 )]
 pub mod wire {
     include!(concat!(env!("OUT_DIR"), "/portolan.plan.v1.rs"));
+}
+
+impl std::fmt::Debug for wire::Renewal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Renewal")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wire;
+
+    #[test]
+    fn a_token_on_its_way_is_printed_nowhere() {
+        let renewal = wire::Renewal {
+            token: "abc.def.ghi".into(),
+        };
+        let message = wire::AgentMessage {
+            message: Some(wire::agent_message::Message::Renewal(renewal)),
+        };
+        assert!(!format!("{message:?}").contains("abc"), "{message:?}");
+    }
 }

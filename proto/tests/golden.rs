@@ -87,11 +87,15 @@ fn answers() -> Vec<(&'static str, Answer)> {
         unwritten_settings: vec!["set a to 1: read-only".into()],
         applied_hash: hash(0xa2),
     };
+    let renewal = wire::Renewal {
+        token: "abc.def.ghi".into(),
+    };
     vec![
         ("hello", Answer::Hello(hello)),
         ("ack", Answer::Ack(ack)),
         ("status", Answer::Status(status)),
         ("timed ack", Answer::Ack(timed)),
+        ("renewal", Answer::Renewal(renewal)),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! Touches: the network. One task per stream; a slow agent delays only its own stream.
 
 mod ack;
+mod answers;
 mod behind;
 mod confirmed;
 mod connection;
@@ -15,6 +16,7 @@ mod pace;
 mod session;
 mod trip;
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +33,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::agent_registry::AgentRegistry;
-use crate::auth::{Admission, Reason, Refusal};
+use crate::auth::{Admission, Reason, Refusal, Source};
 use crate::store::Store;
 use crate::telemetry::changes::Changes;
 
@@ -118,7 +120,7 @@ impl Plans {
         };
         let admitted = match peer.filter(|peer| peer.plain) {
             Some(_) => Err(plain()),
-            None => self.entrance.gate.admit(metadata).await,
+            None => self.entrance.gate.admit(metadata, self.source(peer)).await,
         };
         let from = peer.map_or("", |peer| &peer.from);
         let admitted = admitted.inspect_err(|refusal| self.entrance.refusals.note(from, refusal));
@@ -126,6 +128,14 @@ impl Plans {
             peer.let_in();
         }
         Ok(admitted?)
+    }
+
+    /// Where a client connects from. The name of a Unix socket is no address.
+    fn source(&self, peer: Option<&Peer>) -> Source {
+        let address = peer.and_then(|peer| peer.from.parse::<IpAddr>().ok());
+        let address = address.map(|address| address.to_canonical());
+        let is_node = address.is_some_and(|address| self.store.is_node_address(address));
+        Source { address, is_node }
     }
 }
 

@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::Plans;
 use super::ack::{self, AgentRecords, Sent};
+use super::answers::Answers;
 use super::behind;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
@@ -62,10 +63,10 @@ pub(super) async fn run(
 async fn serve(
     plans: &Plans,
     admission: &Admission,
-    mut answers: Streaming<wire::AgentMessage>,
+    mut messages: Streaming<wire::AgentMessage>,
     mut outgoing: Outgoing,
 ) {
-    let mut hello = match answers.message().await {
+    let mut hello = match messages.message().await {
         Ok(Some(wire::AgentMessage {
             message: Some(Answer::Hello(hello)),
         })) => hello,
@@ -87,6 +88,7 @@ async fn serve(
     let stream = OnBoard::new(&plans.registry, &hello, admission.pod());
     connected(&hello);
     let in_force = stream.in_force.clone();
+    let mut answers = Answers::new(messages, admission);
     let ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing).await;
     drop(stream);
     if let Err(End::Refused(status)) = ended {
@@ -149,7 +151,7 @@ async fn follow(
     hello: &wire::Hello,
     held: Result<Held, End>,
     in_force: InForce,
-    answers: &mut Streaming<wire::AgentMessage>,
+    answers: &mut Answers<'_>,
     outgoing: &mut Outgoing,
 ) -> Result<(), End> {
     if hello.wire_version < OLDEST_WIRE_VERSION {
@@ -228,7 +230,7 @@ enum Served {
 
 impl Serving<'_> {
     /// Sends a batch if one is due, and processes the answer.
-    async fn serve(&mut self, answers: &mut Streaming<wire::AgentMessage>) -> Result<Served, End> {
+    async fn serve(&mut self, answers: &mut Answers<'_>) -> Result<Served, End> {
         let store = &self.plans.store;
         let node = &self.hello.node;
         if self.batches == 0 {

@@ -35,6 +35,7 @@ struct OfAnswer {
 pub struct Counters {
     refusals: Family<OfReason, Counter>,
     reviews: Family<OfAnswer, Counter>,
+    keys: Gauge,
     streams: Counter,
     batches: Counter,
     bytes: Counter,
@@ -49,6 +50,7 @@ impl Default for Counters {
         let counters = Self {
             refusals: Family::default(),
             reviews: Family::default(),
+            keys: Gauge::default(),
             streams: Counter::default(),
             batches: Counter::default(),
             bytes: Counter::default(),
@@ -76,6 +78,11 @@ impl Counters {
     pub(crate) fn reviewed(&self, answered: bool) {
         let answered = if answered { "yes" } else { "no" };
         self.reviews.get_or_create(&OfAnswer { answered }).inc();
+    }
+
+    /// Records the number of keys that verify tokens.
+    pub(crate) fn token_keys(&self, keys: usize) {
+        self.keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
     /// Counts an opened stream.
@@ -119,6 +126,11 @@ impl Counters {
             "portolan_controller_token_reviews",
             "TokenReviews requested from the API server, by whether it answered",
             self.reviews.clone(),
+        );
+        registry.register(
+            "portolan_controller_token_keys",
+            "Keys of the API server with which this controller verifies the signatures of tokens; without any, tokens are reviewed at a lower rate",
+            self.keys.clone(),
         );
         registry.register(
             "portolan_controller_streams",
@@ -344,6 +356,7 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="audience"} 0
         portolan_controller_stream_refusals_total{reason="busy"} 0
         portolan_controller_stream_refusals_total{reason="expired"} 0
+        portolan_controller_stream_refusals_total{reason="forged"} 0
         portolan_controller_stream_refusals_total{reason="handshake"} 0
         portolan_controller_stream_refusals_total{reason="malformed"} 0
         portolan_controller_stream_refusals_total{reason="no_node"} 0
@@ -356,6 +369,7 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="silent"} 0
         portolan_controller_stream_waiting_bytes_max 0
         portolan_controller_streams_total 0
+        portolan_controller_token_keys 0
         portolan_controller_token_reviews_total{answered="no"} 0
         portolan_controller_token_reviews_total{answered="yes"} 1
         portolan_controller_trace_exports_total{result="failed"} 0

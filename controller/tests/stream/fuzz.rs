@@ -122,7 +122,8 @@ fn answer() -> impl Strategy<Value = Answer> {
             })
         },
     );
-    prop_oneof![5 => ack, 3 => status, 1 => hello().prop_map(Answer::Hello)]
+    let renewal = "\\PC{0,12}".prop_map(|token| Answer::Renewal(wire::Renewal { token }));
+    prop_oneof![5 => ack, 3 => status, 1 => renewal, 1 => hello().prop_map(Answer::Hello)]
 }
 
 fn stream() -> impl Strategy<Value = Vec<wire::AgentMessage>> {

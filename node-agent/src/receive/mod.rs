@@ -12,6 +12,7 @@ mod link;
 mod resume;
 mod session;
 mod tls;
+mod token;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,6 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
 use self::resume::ResumeState;
+use self::token::{Renewals, with_token};
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
@@ -117,10 +119,9 @@ impl Receiver {
         let held = self.plans.held(&resume.watermark);
         let hello = session.hello(&self.version, held.as_ref());
         send(&answers, hello).await?;
-        let mut incoming = client
-            .watch(controller.request(ReceiverStream::new(outgoing))?)
-            .await?
-            .into_inner();
+        let token = controller.token()?;
+        let request = with_token(ReceiverStream::new(outgoing), token.as_ref());
+        let mut incoming = client.watch(request).await?.into_inner();
         info!(%controller, "connected");
         link::up(&self.link);
         // This controller has not received a status yet.
@@ -131,6 +132,7 @@ impl Receiver {
             hash: PlanHash::default(),
             closed: self.health.closed(),
             unwritten: self.health.unwritten(),
+            renewals: Renewals::new(controller.token_file().cloned(), token),
         };
         loop {
             let message = tokio::select! {
@@ -201,7 +203,7 @@ impl Receiver {
     }
 }
 
-/// Sources and last reported values of the node's status.
+/// Sources and last reported values of the node's status, and of its token.
 struct StatusReporter {
     applied: watch::Receiver<Applied>,
     /// The last reported drift.
@@ -213,9 +215,10 @@ struct StatusReporter {
     closed: watch::Receiver<BTreeSet<String>>,
     /// Kernel settings that cannot be written.
     unwritten: watch::Receiver<BTreeSet<String>>,
+    renewals: Renewals,
 }
 
-/// Waits for a change of the node's status, and reports it.
+/// Waits for a change of the node's status or for a newer token, and reports it.
 async fn report(
     answers: &mpsc::Sender<wire::AgentMessage>,
     draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
@@ -227,10 +230,15 @@ async fn report(
         hash,
         closed,
         unwritten,
+        renewals,
     } = reporter;
     // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
     let changed = tokio::select! {
+        token = renewals.newer() => {
+            room.send(Session::renewal(&token));
+            return Ok(());
+        }
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
         changed = unwritten.changed() => changed.map(|()| None),

@@ -15,6 +15,7 @@ use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
 
+use super::token::Token;
 use crate::plan_watch::Held;
 use crate::programmer::Applied;
 
@@ -216,6 +217,12 @@ impl Session {
             unwritten_settings: texts(unwritten.iter().take(MAX_MESSAGES)),
             applied_hash: applied.to_bytes().to_vec(),
         }))
+    }
+
+    /// A newer token of this agent.
+    pub(super) fn renewal(token: &Token) -> wire::AgentMessage {
+        let token = token.text().to_owned();
+        answer(Answer::Renewal(wire::Renewal { token }))
     }
 
     /// Begins a batch; an open batch is discarded.
