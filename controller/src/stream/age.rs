@@ -7,6 +7,7 @@ use portolan_proto::wire;
 use portolan_proto::wire::plan_message::Message;
 use tonic::Status;
 
+use super::Plans;
 use super::outgoing::Outgoing;
 use super::session::End;
 use crate::freshness::Freshness;
@@ -20,15 +21,21 @@ pub(super) async fn report(freshness: &Freshness, outgoing: &mut Outgoing) -> Re
 
 /// Refuses an agent that requires younger objects. It stays with its controller, so it must not be registered here: its
 /// end would look like the loss of an agent.
-pub(super) fn refusal(freshness: &Freshness, hello: &wire::Hello) -> Option<Status> {
+pub(super) fn refusal(plans: &Plans, hello: &wire::Hello) -> Option<Status> {
     let required = Duration::from_millis(hello.younger_than_milliseconds);
-    let age = freshness.age();
-    if required.is_zero() || age < required {
-        return None;
+    let age = plans.freshness.age();
+    if required.is_zero() {
+        None
+    } else if age >= required {
+        Some(Status::failed_precondition(format!(
+            "the objects of this controller are {} s old, and the agent requires less than {} s",
+            age.as_secs(),
+            required.as_secs()
+        )))
+    } else if *plans.store.changes().borrow() == 0 {
+        let none = "this controller has no plans yet";
+        Some(Status::failed_precondition(none))
+    } else {
+        None
     }
-    Some(Status::failed_precondition(format!(
-        "the objects of this controller are {} s old, and the agent requires less than {} s",
-        age.as_secs(),
-        required.as_secs()
-    )))
 }

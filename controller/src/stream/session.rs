@@ -82,7 +82,7 @@ async fn serve(
         outgoing.end(refusal.into()).await;
         return;
     }
-    if let Some(refusal) = age::refusal(&plans.freshness, &hello) {
+    if let Some(refusal) = age::refusal(plans, &hello) {
         outgoing.end(refusal).await;
         return;
     }

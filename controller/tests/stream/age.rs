@@ -63,7 +63,12 @@ async fn an_agent_that_requires_younger_objects_is_refused_before_it_is_register
     );
     assert_eq!(controller.registry.get("node-a"), None);
     freshness.received(Kind::Node);
-    let mut served = Agent::say(&controller, hello).await;
+    let mut served = Agent::say(&controller, hello.clone()).await;
     assert!(served.batch().await.snapshot);
     assert!(controller.registry.get("node-a").is_some());
+    // A controller that has just started knows nothing yet, and its age is that of its start.
+    let starting = Controller::silent().await;
+    let refused = Agent::say(&starting, hello).await.end().await;
+    assert_eq!(refused.message(), "this controller has no plans yet");
+    assert_eq!(starting.registry.get("node-a"), None);
 }
