@@ -7,6 +7,8 @@
     reason = "a test"
 )]
 
+#[path = "stream/age.rs"]
+mod age;
 #[path = "stream/behind.rs"]
 mod behind;
 #[path = "stream/draining.rs"]
@@ -32,6 +34,7 @@ use std::time::Duration;
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
+use portolan_controller::freshness::Freshness;
 use portolan_controller::store::Store;
 use portolan_controller::stream::{Listen, serve};
 use portolan_controller::telemetry::metrics::Counters;
@@ -82,6 +85,11 @@ impl Controller {
 
     /// A controller that has not read anything yet.
     async fn silent() -> Self {
+        Self::silent_with(Arc::default()).await
+    }
+
+    /// The same, with objects of this age.
+    async fn silent_with(freshness: Arc<Freshness>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
@@ -92,7 +100,7 @@ impl Controller {
         let opened = listen.open_insecure_counted(counters.clone()).await;
         let (listener, listen) = opened.unwrap();
         tokio::spawn(serve(
-            listener,
+            listener.with_freshness(freshness),
             store.clone(),
             registry.clone(),
             std::future::pending(),
@@ -234,7 +242,17 @@ impl Agent {
         Self { answers, messages }
     }
 
+    /// The next message about plans.
     async fn message(&mut self) -> Result<Message, Status> {
+        loop {
+            match self.any_message().await? {
+                Message::Freshness(_) => {}
+                message => return Ok(message),
+            }
+        }
+    }
+
+    async fn any_message(&mut self) -> Result<Message, Status> {
         let message = tokio::time::timeout(LIMIT, self.messages.message())
             .await
             .expect("a message");
@@ -250,7 +268,9 @@ impl Agent {
             match self.message().await.unwrap() {
                 Message::Begin(begin) => batch.begin(begin),
                 Message::Items(items) => batch.items(items),
-                Message::Gone(gone) => panic!("{gone:?} inside a batch"),
+                other @ (Message::Gone(_) | Message::Freshness(_)) => {
+                    panic!("{other:?} inside a batch")
+                }
                 Message::Commit(commit) => {
                     batch.commit(&commit);
                     return batch;

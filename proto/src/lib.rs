@@ -15,6 +15,8 @@ pub mod item;
 mod settings;
 mod trace;
 
+use std::time::Duration;
+
 #[cfg(any(feature = "client", feature = "server"))]
 pub use codec::{PlanCodec, PlanEncoder};
 pub use decode::decode_entry;
@@ -45,6 +47,10 @@ pub const CHUNK_BYTES: usize = 16 * 1024;
 
 /// The maximum number of trigger times in a batch. The oldest ones are sent.
 pub const MAX_TRIGGERS: usize = 16;
+
+/// Age of a controller's objects from which on it is outdated; see [`wire::Freshness`]. A healthy watch is opened again
+/// before it was silent for so long.
+pub const STALE_AFTER: Duration = Duration::from_secs(90);
 
 /// The generated messages; see the .proto files for their meaning.
 #[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all)]

@@ -26,6 +26,7 @@ pub use authorize::{Denied, authorize};
 use crate::agent_registry::AgentRegistry;
 use crate::auth::Reviewer;
 use crate::convergence::{self, Question};
+use crate::freshness::Freshness;
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 use guests::Guests;
@@ -40,8 +41,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Pages {
     /// The metrics of the controller.
     pub metrics: Metrics,
-    /// The plans. The controller is ready once the first version is published.
+    /// The plans. The controller is ready once the first version is published, while its objects are current.
     pub store: Arc<Store>,
+    /// The age of the objects.
+    pub freshness: Arc<Freshness>,
     /// The state of the agents.
     pub registry: Arc<AgentRegistry>,
     /// When this controller started.
@@ -101,9 +104,8 @@ impl Pages {
         }
         let path = request.uri().path();
         match path {
-            "/healthz" => text(200, "ok"),
-            "/readyz" if *self.store.changes().borrow() > 0 => text(200, "ok"),
-            "/readyz" => text(503, "nothing is planned yet\n"),
+            "/healthz" => self.health(),
+            "/readyz" => self.readiness(),
             "/metrics" => self.metrics(request.headers().get(ACCEPT)),
             _ if !private => text(
                 403,
@@ -123,6 +125,22 @@ impl Pages {
 }
 
 impl Pages {
+    /// Whether the engine works. While the API server is lost, a restart would not help.
+    fn health(&self) -> Response<Full<Bytes>> {
+        if self.freshness.is_hung() {
+            return text(503, "planning does not end; a restart is necessary\n");
+        }
+        text(200, "ok")
+    }
+
+    fn readiness(&self) -> Response<Full<Bytes>> {
+        match self.freshness.stale() {
+            Some(stale) => text(503, format!("{stale}\n")),
+            None if *self.store.changes().borrow() > 0 => text(200, "ok"),
+            None => text(503, "nothing is planned yet\n"),
+        }
+    }
+
     fn metrics(&self, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
         let format = Format::wanted(accept.and_then(|value| value.to_str().ok()));
         match self.metrics.page(format) {
@@ -163,10 +181,33 @@ fn of_type(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Response<
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{SyncSender, sync_channel};
+    use std::thread::JoinHandle;
+    use std::time::Instant;
+
     use http_body_util::BodyExt as _;
+    use portolan_planner::model::Kind;
+    use tokio::sync::{mpsc, oneshot};
+    use tokio::task::spawn_blocking;
+    use tokio::time::advance;
 
     use super::*;
+    use crate::cluster_state::Shared;
+    use crate::engine::{ClusterSource, Engine};
     use crate::telemetry::metrics::Counters;
+    use crate::watch::{Answer, Mark, ObjectUpdate};
+
+    fn pages(store: &Arc<Store>, freshness: &Arc<Freshness>) -> Pages {
+        Pages {
+            metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
+            store: store.clone(),
+            freshness: freshness.clone(),
+            registry: Arc::default(),
+            started: SystemTime::UNIX_EPOCH,
+            tls: None,
+            reviewer: None,
+        }
+    }
 
     async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
@@ -179,14 +220,7 @@ mod tests {
     #[tokio::test]
     async fn health_and_metrics_need_no_token_and_readiness_needs_a_plan() {
         let store: Arc<Store> = Arc::default();
-        let pages = Pages {
-            metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
-            store: store.clone(),
-            registry: Arc::default(),
-            started: SystemTime::UNIX_EPOCH,
-            tls: None,
-            reviewer: None,
-        };
+        let pages = pages(&store, &Arc::default());
         assert_eq!(get(&pages, "/healthz", false).await.0, 200);
         assert_eq!(get(&pages, "/readyz", false).await.0, 503);
         store.publish(portolan_planner::Update::default());
@@ -196,5 +230,97 @@ mod tests {
         assert!(metrics.contains("portolan_controller_plans 0"), "{metrics}");
         assert_eq!(get(&pages, "/debug", false).await.0, 403);
         assert_eq!(get(&pages, "/debug", true).await.0, 401);
+    }
+
+    fn answer(kind: Kind, update: Option<ObjectUpdate>) -> Answer {
+        Answer {
+            kind,
+            update,
+            mark: Mark::default(),
+            arrival: None,
+        }
+    }
+
+    fn empty_list(kind: Kind) -> Answer {
+        let update = ObjectUpdate::All {
+            objects: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        answer(kind, Some(update))
+    }
+
+    /// The status codes of readiness and health.
+    async fn codes(pages: &Pages) -> (u16, u16) {
+        let ready = get(pages, "/readyz", false).await.0;
+        (ready, get(pages, "/healthz", false).await.0)
+    }
+
+    /// Holds the lock of the plans until the sender is dropped.
+    async fn lock(known: Shared) -> (SyncSender<()>, JoinHandle<()>) {
+        let (is_locked, locked) = oneshot::channel();
+        let (release, released) = sync_channel::<()>(0);
+        let holding = std::thread::spawn(move || {
+            let lock = known.write();
+            is_locked.send(()).unwrap();
+            drop(released.recv());
+            drop(lock);
+        });
+        locked.await.unwrap();
+        (release, holding)
+    }
+
+    /// S-231. The pages answer without the lock for which the engine waits.
+    #[tokio::test(start_paused = true)]
+    async fn while_planning_hangs_the_controller_is_first_unready_and_then_unhealthy() {
+        let (store, known) = (Arc::<Store>::default(), Shared::default());
+        let freshness: Arc<Freshness> = Arc::default();
+        let pages = pages(&store, &freshness);
+        let engine = Engine::new(known.clone(), store.clone(), None);
+        let engine = engine.with_freshness(freshness.clone());
+        let (answers, received) = mpsc::channel(8);
+        let source = ClusterSource::new(engine, received);
+        let engine = spawn_blocking(move || source.follow());
+        for kind in Kind::ALL {
+            answers.send(empty_list(kind)).await.unwrap();
+        }
+        let mut changes = store.changes();
+        drop(changes.wait_for(|version| *version > 0).await.unwrap());
+        let (release, holding) = lock(known).await;
+        answers.send(answer(Kind::Node, None)).await.unwrap();
+        let begun = Instant::now();
+        while freshness.turn_age().is_zero() {
+            assert!(begun.elapsed().as_secs() < 20, "it does not begin");
+            advance(Duration::from_millis(1)).await;
+        }
+        advance(Duration::from_secs(89)).await;
+        assert_eq!(codes(&pages).await, (200, 200));
+        advance(Duration::from_secs(1)).await;
+        let unready = "stale: planning has not ended for 90 s\n";
+        assert_eq!(get(&pages, "/readyz", false).await.1, unready);
+        assert_eq!(codes(&pages).await, (503, 200));
+        advance(Duration::from_secs(30)).await;
+        assert_eq!(codes(&pages).await, (503, 503));
+        drop(release);
+        holding.join().unwrap();
+        drop(answers);
+        engine.await.unwrap();
+        assert_eq!(codes(&pages).await, (200, 200));
+    }
+
+    /// S-231. A restart would not bring the API server back, and would lose the plans.
+    #[tokio::test(start_paused = true)]
+    async fn without_the_api_server_the_controller_is_unready_but_healthy() {
+        let store: Arc<Store> = Arc::default();
+        let start = tokio::time::Instant::now();
+        let freshness = Arc::new(Freshness::watching([Kind::Service], start));
+        let pages = pages(&store, &freshness);
+        store.publish(portolan_planner::Update::default());
+        assert_eq!(get(&pages, "/readyz", false).await.0, 200);
+        advance(Duration::from_secs(97)).await;
+        let unready = "stale: nothing about Services was received from the API server for 97 s\n";
+        assert_eq!(get(&pages, "/readyz", false).await.1, unready);
+        assert_eq!(codes(&pages).await, (503, 200));
+        freshness.received(Kind::Service);
+        assert_eq!(codes(&pages).await, (200, 200));
     }
 }

@@ -75,7 +75,7 @@ impl Following {
                 }
             }
             Feed::Cluster(client) => {
-                let (watches, seen) = watch::start(&client);
+                let (watches, seen) = watch::start(&client, &engine.freshness());
                 let relist = watches.relist();
                 store.relist_by(move |kind| relist.ask(kind));
                 let owner = agents.as_ref().map(|(agents, _)| agents.template.clone());

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::Io;
 use super::entrance::Entrance;
+use crate::freshness::Freshness;
 use crate::telemetry::changes::Changes;
 use crate::telemetry::metrics::Counters;
 
@@ -80,6 +81,7 @@ pub struct Listener {
     pub(super) socket: Socket,
     pub(super) entrance: Entrance,
     pub(super) changes: Changes,
+    pub(super) freshness: Arc<Freshness>,
 }
 
 impl Listener {
@@ -87,6 +89,12 @@ impl Listener {
     #[must_use]
     pub fn with_changes(self, changes: Changes) -> Self {
         Self { changes, ..self }
+    }
+
+    /// Reports the age of the objects to agents.
+    #[must_use]
+    pub fn with_freshness(self, freshness: Arc<Freshness>) -> Self {
+        Self { freshness, ..self }
     }
 }
 
@@ -163,6 +171,7 @@ impl Listen {
             socket,
             entrance,
             changes: Changes::default(),
+            freshness: Arc::default(),
         };
         Ok((listener, listen))
     }

@@ -3,6 +3,7 @@
 //! Touches: the network. One task per stream; a slow agent delays only its own stream.
 
 mod ack;
+mod age;
 mod answers;
 mod behind;
 mod confirmed;
@@ -34,6 +35,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::agent_registry::AgentRegistry;
 use crate::auth::{Admission, Reason, Refusal, Source};
+use crate::freshness::Freshness;
 use crate::store::Store;
 use crate::telemetry::changes::Changes;
 
@@ -57,6 +59,9 @@ struct Plans {
     registry: Arc<AgentRegistry>,
     entrance: Entrance,
     changes: Changes,
+    freshness: Arc<Freshness>,
+    /// Changes of the age that agents have to know.
+    ages: watch::Receiver<()>,
     pace: Pace,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
@@ -159,12 +164,16 @@ pub async fn serve(
         socket,
         entrance,
         changes,
+        freshness,
     } = listener;
+    let new_ages = watch::Sender::new(());
     let plans = PlanStreamServer::new(Plans {
         store,
         registry,
         entrance: entrance.clone(),
         changes,
+        freshness: freshness.clone(),
+        ages: new_ages.subscribe(),
         pace: Pace::default(),
         ending,
     })
@@ -177,7 +186,10 @@ pub async fn serve(
         Socket::Tcp(_) => None,
     };
     let incoming = ReceiverStream::new(entrance.receive(socket));
-    let served = server.serve_with_incoming_shutdown(incoming, end).await;
+    let served = tokio::select! {
+        served = server.serve_with_incoming_shutdown(incoming, end) => served,
+        never = freshness.follow(&new_ages) => match never {},
+    };
     if let Some(path) = path {
         // A remaining socket is replaced at the next start.
         drop(std::fs::remove_file(path));

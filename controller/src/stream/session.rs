@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use super::Plans;
 use super::ack::{self, AgentRecords, Sent};
+use super::age;
 use super::answers::Answers;
 use super::behind;
 use super::confirmed::Confirmed;
@@ -80,6 +81,10 @@ async fn serve(
     if let Err(refusal) = admission.covers(&hello.node) {
         plans.entrance.refusals.note(&hello.node, &refusal);
         outgoing.end(refusal.into()).await;
+        return;
+    }
+    if let Some(refusal) = age::refusal(plans, &hello) {
+        outgoing.end(refusal).await;
         return;
     }
     let held = held_by(&hello);
@@ -163,7 +168,9 @@ async fn follow(
         return Err(End::Refused(Status::failed_precondition(versions)));
     }
     let store = &plans.store;
-    let mut changes = store.changes();
+    let (mut changes, mut ages) = (store.changes(), plans.ages.clone());
+    ages.mark_unchanged();
+    age::report(&plans.freshness, outgoing).await?;
     let mut serving = Serving {
         plans,
         hello,
@@ -189,6 +196,7 @@ async fn follow(
             more = serving.turns.next(&mut changes) => if !more {
                 return Err(End::Gone);
             },
+            Ok(()) = ages.changed() => age::report(&plans.freshness, serving.outgoing).await?,
             // No answer is expected now: one is a protocol error, and the end of the stream is a normal end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
@@ -274,9 +282,7 @@ impl Serving<'_> {
         self.held = Held::Sent(position);
         Ok(Served::Done)
     }
-}
 
-impl Serving<'_> {
     /// The agent has dropped the batch, and with it the watermarks of its plan.
     fn begin_again(&mut self) -> Served {
         self.held = Held::Nothing;

@@ -14,8 +14,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
+use super::ages::Ages;
 use crate::agent_registry::AgentRegistry;
 use crate::cluster_state::Shared;
+use crate::freshness::Freshness;
 use crate::refusal::Reason;
 use crate::store::Store;
 use crate::telemetry::changes::Figures;
@@ -282,6 +284,11 @@ impl Metrics {
         self.registry.register_collector(Box::new(Losses(known)));
     }
 
+    /// Adds the gauges of the age of the objects.
+    pub fn add_freshness(&mut self, freshness: Arc<Freshness>) {
+        self.registry.register_collector(Box::new(Ages(freshness)));
+    }
+
     /// The table of all metrics for its document.
     ///
     /// # Errors
@@ -301,13 +308,21 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use portolan_planner::model::Kind;
+    use tokio::time::Instant;
+
     use super::*;
+
+    fn freshness() -> Arc<Freshness> {
+        Arc::new(Freshness::watching(Kind::ALL, Instant::now()))
+    }
 
     #[test]
     fn the_document_lists_every_metric() {
         let mut metrics = Metrics::new(&Counters::default(), Arc::default(), Arc::default());
         metrics.add(&Figures::default());
         metrics.add_endpoints(Shared::default());
+        metrics.add_freshness(freshness());
         let table = metrics.document().unwrap();
         let document = include_str!("../../../docs/reference/controller-metrics.md");
         let is_current = document.ends_with(&table);
@@ -323,6 +338,7 @@ mod tests {
         let mut metrics = Metrics::new(&counters, Arc::default(), Arc::default());
         metrics.add(&Figures::default());
         metrics.add_endpoints(Shared::default());
+        metrics.add_freshness(freshness());
         counters.refused(Reason::other_node);
         counters.reviewed(true);
         counters.batch();
@@ -348,6 +364,12 @@ mod tests {
         portolan_controller_nodes_behind 0
         portolan_controller_nodes_disconnected 0
         portolan_controller_nodes_in_force 0
+        portolan_controller_objects_age_seconds{kind="EndpointSlice"} 0
+        portolan_controller_objects_age_seconds{kind="Node"} 0
+        portolan_controller_objects_age_seconds{kind="ProxyConfig"} 0
+        portolan_controller_objects_age_seconds{kind="Service"} 0
+        portolan_controller_objects_age_seconds{kind="ServiceCIDR"} 0
+        portolan_controller_planning_seconds 0
         portolan_controller_plans 0
         portolan_controller_plans_resent_total 0
         portolan_controller_stream_bytes_total 0

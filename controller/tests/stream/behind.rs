@@ -51,7 +51,7 @@ async fn an_agent_with_a_newer_plan_is_sent_nothing_before_a_new_list() {
     assert_eq!(asked.recv().await, Some(Kind::Service));
     // The objects were read but not planned yet: the plans are still older.
     controller.store.note_marks(&read(9, 2, 2));
-    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.message()).await;
     assert!(early.is_err(), "{early:?}");
     controller.publish(NODE, 2);
     controller.store.note_planned();

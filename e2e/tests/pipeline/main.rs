@@ -9,6 +9,7 @@
 )]
 
 mod cluster;
+mod fresher;
 
 use cluster::{Agent, Cluster, HINTED_SLICE, NODES, SLICE, WEB, settled};
 

@@ -3,6 +3,7 @@
 //!
 //! Touches: the file with their addresses, for reading.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -88,18 +89,9 @@ impl Controllers {
     /// # Errors
     /// [`ControllersError`] if there is no address.
     pub fn choose(&self, node: &str, stream: usize) -> Result<Access, ControllersError> {
-        let read;
-        let addresses = match &self.addresses {
-            Addresses::Listed(addresses) => addresses,
-            Addresses::File(path) => {
-                read = read_file(path)?;
-                &read
-            }
-        };
-        let start = node.bytes().fold(0usize, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(byte.into())
-        });
-        let place = start.wrapping_add(stream).checked_rem(addresses.len());
+        let addresses = self.addresses()?;
+        let place = start(node).wrapping_add(stream);
+        let place = place.checked_rem(addresses.len());
         let address = place.and_then(|place| addresses.get(place)).cloned();
         match (address, &self.addresses) {
             (Some(address), _) => Ok(Access {
@@ -112,6 +104,34 @@ impl Controllers {
             }),
         }
     }
+
+    /// Another controller than the one at this address, for the attempt with this number; `None` if there is none.
+    #[must_use]
+    pub fn another(&self, node: &str, than: &Address, attempt: usize) -> Option<Access> {
+        let addresses = self.addresses().ok()?;
+        let others = addresses.iter().filter(|address| *address != than);
+        let others: Vec<&Address> = others.collect();
+        let place = start(node).wrapping_add(attempt);
+        let address = *others.get(place.checked_rem(others.len())?)?;
+        Some(Access {
+            address: address.clone(),
+            trust: self.trust.clone(),
+        })
+    }
+
+    fn addresses(&self) -> Result<Cow<'_, [Address]>, ControllersError> {
+        match &self.addresses {
+            Addresses::Listed(addresses) => Ok(Cow::Borrowed(addresses)),
+            Addresses::File(path) => read_file(path).map(Cow::Owned),
+        }
+    }
+}
+
+/// The place of a node's first controller, from which it counts.
+fn start(node: &str) -> usize {
+    node.bytes().fold(0, |sum: usize, byte| {
+        sum.wrapping_mul(31).wrapping_add(byte.into())
+    })
 }
 
 fn read_file(path: &PathBuf) -> Result<Vec<Address>, ControllersError> {
@@ -162,6 +182,23 @@ mod tests {
             .collect();
         assert_eq!(tried.len(), 3);
         assert_eq!(chosen(&three, "node-a", 3), chosen(&three, "node-a", 0));
+    }
+
+    /// An agent of an outdated controller asks only others.
+    #[test]
+    fn another_controller_is_never_the_same_and_each_has_its_turn() {
+        let three = listed(3);
+        for node in ["node-a", "node-b", "node-c"] {
+            let own = three.choose(node, 0).unwrap();
+            let other = |attempt| three.another(node, &own.address, attempt).unwrap();
+            let asked: BTreeSet<_> = (0..2).map(|attempt| other(attempt).to_string()).collect();
+            assert_eq!(asked.len(), 2, "{asked:?}");
+            assert!(!asked.contains(&own.to_string()), "{asked:?}");
+            assert_eq!(other(2), other(0));
+        }
+        let only = listed(1);
+        let own = only.choose("node-a", 0).unwrap();
+        assert_eq!(only.another("node-a", &own.address, 0), None);
     }
 
     #[test]

@@ -9,7 +9,9 @@ mod controllers;
 #[cfg(test)]
 mod fuzz;
 mod link;
+mod opened;
 mod resume;
+mod search;
 mod session;
 mod tls;
 mod token;
@@ -20,19 +22,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::PlanHash;
-use portolan_proto::wire::plan_stream_client::PlanStreamClient;
-use portolan_proto::{MAX_MESSAGE_BYTES, wire};
+use portolan_proto::wire;
 use portolan_reconcile::Drift;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
+use self::opened::Opened;
 use self::resume::ResumeState;
-use self::token::{Renewals, with_token};
+use self::search::{Attempt, Search};
+use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
-pub use link::{Link, LinkSender};
+pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
@@ -77,18 +79,27 @@ impl Receiver {
     pub async fn run(mut self) {
         let (mut attempt, mut stream) = (0u32, 0);
         let mut resume = ResumeState::default();
+        let mut fresher = None;
         loop {
             let before = self.applied.borrow().generation;
-            let end = match self.controllers.choose(&self.node, stream) {
-                Ok(controller) => self.follow(&controller, &mut resume).await,
-                Err(error) => Err(StreamError::NoController(error)),
+            let end = match fresher.take() {
+                Some(opened) => self.follow(opened, &mut resume).await,
+                None => self.connect(stream, &mut resume).await,
+            };
+            let reason = match end {
+                // Its stream is open already.
+                Ok(Some(opened)) => {
+                    fresher = Some(opened);
+                    attempt = 0;
+                    continue;
+                }
+                // The programmer has ended, so the program has to end.
+                Err(StreamError::Ending) => return,
+                Ok(None) => "the stream ended".into(),
+                Err(error) => error.to_string(),
             };
             // Try the next controller: this one may be shutting down, and all serve the same plan.
             stream = stream.wrapping_add(1);
-            // The programmer has ended, so the program has to end.
-            if matches!(end, Err(StreamError::Ending)) {
-                return;
-            }
             // After a stream that delivered a change, start again with short delays.
             if self.applied.borrow().generation != before {
                 attempt = 0;
@@ -96,7 +107,6 @@ impl Receiver {
             let wait = backoff(&self.node, attempt);
             attempt = attempt.saturating_add(1);
             let milliseconds = wait.as_millis();
-            let reason = end.map_or_else(|error| error.to_string(), |()| "the stream ended".into());
             link::down(&self.link, &reason);
             warn!(
                 controllers = %self.controllers, reason, retry_milliseconds = milliseconds,
@@ -106,49 +116,65 @@ impl Receiver {
         }
     }
 
+    /// Connects to the controller for the stream with this number, and follows the stream.
+    async fn connect(
+        &mut self,
+        stream: usize,
+        resume: &mut ResumeState,
+    ) -> Result<Option<Opened>, StreamError> {
+        let controller = self.controllers.choose(&self.node, stream);
+        let controller = controller.map_err(StreamError::NoController)?;
+        let held = self.plans.held(&resume.watermark);
+        let session = Session::new(self.node.clone());
+        let hello = session.hello(&self.version, held.as_ref(), None);
+        let opened = Opened::open(controller, hello).await?;
+        self.follow(opened, resume).await
+    }
+
+    /// Follows a stream to its end. Returns the stream of a fresher controller if there is one.
     async fn follow(
         &mut self,
-        controller: &Access,
+        mut opened: Opened,
         resume: &mut ResumeState,
-    ) -> Result<(), StreamError> {
-        let channel = controller.connect().await?;
-        let mut client =
-            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
-        let mut session = Session::new(self.node.clone());
-        let held = self.plans.held(&resume.watermark);
-        let hello = session.hello(&self.version, held.as_ref());
-        send(&answers, hello).await?;
-        let token = controller.token()?;
-        let request = with_token(ReceiverStream::new(outgoing), token.as_ref());
-        let mut incoming = client.watch(request).await?.into_inner();
+    ) -> Result<Option<Opened>, StreamError> {
+        let (controller, answers) = (opened.controller.clone(), opened.answers.clone());
+        let renewals = Renewals::new(controller.token_file().cloned(), opened.token.take());
         info!(%controller, "connected");
         link::up(&self.link);
         // This controller has not received a status yet.
         self.draining.mark_changed();
-        let mut reporter = StatusReporter {
-            applied: self.applied.clone(),
-            drift: Drift::default(),
-            hash: PlanHash::default(),
-            closed: self.health.closed(),
-            unwritten: self.health.unwritten(),
-            renewals: Renewals::new(controller.token_file().cloned(), token),
-        };
+        let mut session = Session::new(self.node.clone());
+        let mut search = Search::new(self.node.clone());
+        let mut reporter = StatusReporter::new(self.applied.clone(), &self.health, renewals);
         loop {
+            let ask = |attempt, younger_than| -> Option<Attempt<Opened>> {
+                let (node, own) = (&self.node, &controller.address);
+                let other = self.controllers.another(node, own, attempt)?;
+                let held = self.plans.held(&resume.watermark);
+                let session = Session::new(node.clone());
+                let hello = session.hello(&self.version, held.as_ref(), Some(younger_than));
+                Some(Box::pin(Opened::open_and_wait(other, hello)))
+            };
             let message = tokio::select! {
-                message = incoming.message() => message?,
+                message = opened.next() => message?,
                 // It reserves queue space first, so that the two sides never wait for each other.
                 done = report(&answers, &mut self.draining, &mut reporter) => {
                     done?;
                     continue;
                 }
+                fresher = search.found(ask) => {
+                    let to = &fresher.controller;
+                    info!(from = %controller, %to, "moving to a controller with newer objects");
+                    return Ok(Some(fresher));
+                }
             };
             let Some(message) = message else {
-                return Ok(());
+                return Ok(None);
             };
             match session.take(message, |key| self.plans.list(key))? {
                 Step::More => {}
                 Step::Gone(addresses) => self.plans.set_gone(addresses),
+                Step::Age(age) => search.reported(self.age(&controller, age)),
                 Step::Commit(commit) => {
                     let ack = self
                         .commit(*commit, &session, resume, &mut reporter)
@@ -157,6 +183,21 @@ impl Receiver {
                 }
             }
         }
+    }
+
+    /// Records the age of the objects of the connected controller, and returns it if they are outdated.
+    fn age(&self, controller: &Access, age: Duration) -> Option<Outdated> {
+        let outdated = Outdated::of(age);
+        if outdated.is_some() && self.link.borrow().outdated.is_none() {
+            let seconds = age.as_secs();
+            warn!(
+                %controller, seconds,
+                "the controller receives nothing from the API server, or does not plan; the plan stays, and the agent \
+                 looks for a controller with newer objects"
+            );
+        }
+        link::reported(&self.link, outdated);
+        outdated
     }
 
     /// Commits a batch, and returns the acknowledgement after it was applied.
@@ -218,6 +259,19 @@ struct StatusReporter {
     renewals: Renewals,
 }
 
+impl StatusReporter {
+    fn new(applied: watch::Receiver<Applied>, health: &Health, renewals: Renewals) -> Self {
+        Self {
+            applied,
+            drift: Drift::default(),
+            hash: PlanHash::default(),
+            closed: health.closed(),
+            unwritten: health.unwritten(),
+            renewals,
+        }
+    }
+}
+
 /// Waits for a change of the node's status or for a newer token, and reports it.
 async fn report(
     answers: &mpsc::Sender<wire::AgentMessage>,
@@ -273,11 +327,15 @@ fn backoff(node: &str, attempt: u32) -> Duration {
     let longest = INITIAL_BACKOFF
         .saturating_mul(1 << attempt.min(16))
         .min(MAX_BACKOFF);
-    // Between half of the delay and all of it, by a number that depends only on the node and the attempt.
-    let spread = node.bytes().fold(u64::from(attempt), |sum, byte| {
+    spread(longest, node, attempt)
+}
+
+/// Between half of a delay and all of it, by a number that depends only on the node and the attempt.
+fn spread(longest: Duration, node: &str, attempt: u32) -> Duration {
+    let number = node.bytes().fold(u64::from(attempt), |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(byte.into())
     });
-    let share = u32::try_from(spread % 512).unwrap_or(0);
+    let share = u32::try_from(number % 512).unwrap_or(0);
     longest / 2 + (longest / 1024) * share
 }
 

@@ -21,7 +21,7 @@ pub struct Origin {
     pub node: String,
     /// The boot ID of the kernel.
     pub boot: String,
-    /// When it was written.
+    /// When it was written; if its controller was outdated, the time of the objects from which it was made.
     pub written: SystemTime,
     /// When a controller last confirmed it.
     pub confirmed: SystemTime,

@@ -29,6 +29,10 @@ pub const LONG: &[(&str, &str)] = &[
     ),
     ("memory", "10,000 Services instead of 3,000"),
     ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
+    (
+        "replicas",
+        "also partitions of one controller and of both from the API server",
+    ),
 ];
 
 /// Tests that read documents, and tests named in documents.

@@ -4,6 +4,7 @@
 mod convergence;
 mod delay;
 mod lagging;
+mod partitioned;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -28,7 +29,7 @@ use crate::stage::Stage;
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
     shows: "three controllers: all serve, one leads; its end moves agents and leadership; one \
-        lags; convergence of a change",
+        lags; convergence of a change; in the long form, partitions from the API server",
     run,
 };
 
@@ -235,7 +236,12 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("convergence", convergence::run),
             ("leaders that end", leaders),
         ],
-    )
+    )?;
+    drop(replicas);
+    if stage.long {
+        partitioned::run(stage, checks)?;
+    }
+    Ok(())
 }
 
 fn all_serve(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {

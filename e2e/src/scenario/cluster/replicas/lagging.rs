@@ -79,7 +79,7 @@ pub(super) fn run(replicas: &mut Replicas<'_>, lagging: &str, checks: &mut Check
 }
 
 impl Replicas<'_> {
-    fn wait_ready(&mut self, name: &str) -> Result<()> {
+    pub(super) fn wait_ready(&mut self, name: &str) -> Result<()> {
         let waits = self.rig.stage.waits;
         let replica = self.named(name)?;
         waits.eventually("it to be ready", MOVED, || {
