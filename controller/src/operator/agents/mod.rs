@@ -76,8 +76,9 @@ pub enum AgentsError {
     /// The state of the rollout refers to a template that the namespace has not recorded.
     #[error(
         "ConfigMap {map} has no template with the SHA-256 {sha256}, to which status.rollout of ProxyConfig default \
-         refers, so agents stay as they are; if the ConfigMap was changed or deleted, change the chart's values or run \
-         `kubectl proxyplan rollout undo`; if not, find out which client changed the status"
+         refers, so agents stay as they are; find out which client changed one of the two. Restore it, or remove \
+         status.rollout with `kubectl edit proxyconfig default --subresource=status`: all nodes then get the template \
+         of the chart at once"
     )]
     Unrecorded {
         /// The ConfigMap of recorded templates.

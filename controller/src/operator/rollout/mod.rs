@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use portolan_crds::{ProxyConfig, RolloutStatus};
-use portolan_rollout_policy::{Agent, Moment, Node, Policy, Report, Stage, State, Tally};
+use portolan_rollout_policy::{Agent, Moment, Node, Policy, Report, State, Tally};
 use serde_json::json;
 use thiserror::Error;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -250,11 +250,7 @@ impl Rollout {
         if policy.paused || is_halted(&state) {
             return Ok((state.advance(policy, &[], now), None));
         }
-        let reports = match reports.read(SystemTime::now()).await {
-            Ok(reports) => reports,
-            // The watch logs it. `kubectl proxyplan rollout status` shows what the rollout waits for.
-            Err(error) => return Ok((waits_for(state, &error), None)),
-        };
+        let reports = reports.read(SystemTime::now()).await?;
         let replaced = match &self.agents {
             Some(source) => source.replaced(&state)?,
             None => None,
@@ -315,14 +311,6 @@ impl Rollout {
             .wrote(&patched, |patched| Some(patched.clone()));
         Ok(())
     }
-}
-
-/// The state of a rollout that waits because objects cannot be read.
-fn waits_for(mut state: State, error: &Unavailable) -> State {
-    if let Stage::Rolling(progress) = &mut state.stage {
-        progress.waiting = error.to_string();
-    }
-    state
 }
 
 /// Whether the rollout has stopped and waits for an operator.
