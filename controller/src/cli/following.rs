@@ -194,7 +194,7 @@ impl Cluster {
             client.clone(),
             known.clone(),
             watched.clone(),
-            agents.is_some(),
+            agents.as_ref().map(|(agents, _)| agents),
             events.clone(),
         );
         writers.start("rolling out", rollout.run(leading.clone()));
