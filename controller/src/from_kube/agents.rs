@@ -5,8 +5,8 @@ use std::fmt;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-/// The agents of a revision. Their template is not in the status of the ProxyConfig, because it runs privileged on every
-/// node: the controllers' namespace has recorded it under this hash (`operator::agents::templates`).
+/// The agents of a revision. Their template is not in the status of the ProxyConfig, because it runs privileged on
+/// every node: the controllers' namespace has recorded it under this hash (`operator::agents::templates`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentsRecord {
     /// The hash of the template's text.

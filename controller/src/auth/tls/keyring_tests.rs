@@ -167,9 +167,9 @@ const HOURS: i64 = 12 * 365 * 24;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// After any sequence of clocks that were ahead or behind by up to twelve years, one that is right finds or makes a
-    /// certificate that agents accept whose clocks are behind by 48 minutes or ahead by an hour. It takes few steps, and
-    /// afterwards nothing is due.
+    /// After any sequence of clocks that were ahead or behind by up to twelve years, one that is right finds or makes
+    /// a certificate that agents accept, also if their clocks are behind by 48 minutes or ahead by an hour. It takes
+    /// few steps, and afterwards nothing is due.
     #[test]
     fn from_any_keyring_and_any_later_clock_the_certificate_becomes_valid(
         clocks in prop::collection::vec(-HOURS..HOURS, 0..8),

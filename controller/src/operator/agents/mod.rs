@@ -7,8 +7,8 @@
 //! The rollout alone decides which nodes a change has reached ([`crate::operator::rollout`]); this module reads the
 //! stored decision.
 //!
-//! A pod template comes only from a ConfigMap of the controllers' namespace. The status of the ProxyConfig, which is not
-//! in that namespace, refers to it by its SHA-256 (`templates`).
+//! A pod template comes only from a ConfigMap of the controllers' namespace. The status of the ProxyConfig, which is
+//! not in that namespace, refers to it by its SHA-256 (`templates`).
 //!
 //! Invariant: nothing is deleted, and of objects that others own only one label of Nodes is written. The DaemonSets
 //! are owned by the ConfigMap of their template (`ownerReferences`), and are garbage collected with it.

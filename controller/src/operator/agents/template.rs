@@ -7,8 +7,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The key in its ConfigMap.
 pub const KEY: &str = "daemonset.yaml";
-/// Maximum size of a template as JSON. The history has one of each of the last ten revisions, and a ConfigMap has at most
-/// 1 MiB.
+/// Maximum size of a template as JSON. The history has that of each of the last ten revisions, and a ConfigMap has at
+/// most 1 MiB.
 const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
 
 /// A DaemonSet with all fields that are needed to derive others from it.

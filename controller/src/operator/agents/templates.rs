@@ -91,8 +91,8 @@ impl Templates {
         Some(Self { texts, version })
     }
 
-    /// The ConfigMap, which is garbage collected with that of the chart's template. The API server rejects it if another
-    /// version of it exists, so a former leader cannot remove a template.
+    /// The ConfigMap, which is garbage collected with that of the chart's template. The API server rejects it if
+    /// another version of it exists, so a former leader cannot remove a template.
     #[must_use]
     pub(super) fn object(&self, owner: &Owner) -> Value {
         let mut metadata = json!({
