@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
+use portolan_agent::watermark::Remembered;
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -150,6 +151,7 @@ impl LightAgents {
             version: version.into(),
             controllers,
             plans: plans.clone(),
+            remembered: Remembered::default(),
             applied,
             draining,
             health: Arc::default(),

@@ -275,7 +275,7 @@ impl Serving<'_> {
 }
 
 impl Serving<'_> {
-    /// The agent has dropped the batch, and with it the watermarks of its plan.
+    /// The agent may not have read the batch to its end, and with it the watermarks of its plan.
     fn begin_again(&mut self) -> Served {
         self.held = Held::Nothing;
         self.sent_marks.clear();

@@ -9,7 +9,6 @@ mod controllers;
 #[cfg(test)]
 mod fuzz;
 mod link;
-mod resume;
 mod session;
 mod tls;
 
@@ -26,7 +25,6 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
-use self::resume::ResumeState;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
@@ -38,6 +36,7 @@ use crate::health::Changes;
 use crate::health::Health;
 use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
+use crate::watermark::Remembered;
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
@@ -60,6 +59,8 @@ pub struct Receiver {
     pub controllers: Controllers,
     /// Destination of the plan.
     pub plans: Arc<PlanWatch>,
+    /// The watermark of the plan.
+    pub remembered: Remembered,
     /// Results of passes.
     pub applied: watch::Receiver<Applied>,
     /// Addresses of draining backends.
@@ -74,11 +75,10 @@ impl Receiver {
     /// Runs while the programmer runs: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
         let (mut attempt, mut stream) = (0u32, 0);
-        let mut resume = ResumeState::default();
         loop {
             let before = self.applied.borrow().generation;
             let end = match self.controllers.choose(&self.node, stream) {
-                Ok(controller) => self.follow(&controller, &mut resume).await,
+                Ok(controller) => self.follow(&controller).await,
                 Err(error) => Err(StreamError::NoController(error)),
             };
             // Try the next controller: this one may be shutting down, and all serve the same plan.
@@ -104,17 +104,13 @@ impl Receiver {
         }
     }
 
-    async fn follow(
-        &mut self,
-        controller: &Access,
-        resume: &mut ResumeState,
-    ) -> Result<(), StreamError> {
+    async fn follow(&mut self, controller: &Access) -> Result<(), StreamError> {
         let channel = controller.connect().await?;
         let mut client =
             PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let mut session = Session::new(self.node.clone());
-        let held = self.plans.held(&resume.watermark);
+        let held = self.plans.held(self.remembered.watermark());
         let hello = session.hello(&self.version, held.as_ref());
         send(&answers, hello).await?;
         let mut incoming = client
@@ -148,9 +144,7 @@ impl Receiver {
                 Step::More => {}
                 Step::Gone(addresses) => self.plans.set_gone(addresses),
                 Step::Commit(commit) => {
-                    let ack = self
-                        .commit(*commit, &session, resume, &mut reporter)
-                        .await?;
+                    let ack = self.commit(*commit, &session, &mut reporter).await?;
                     send(&answers, ack).await?;
                 }
             }
@@ -162,7 +156,6 @@ impl Receiver {
         &mut self,
         commit: Commit,
         session: &Session,
-        resume: &mut ResumeState,
         reporter: &mut StatusReporter,
     ) -> Result<wire::AgentMessage, StreamError> {
         let Commit {
@@ -174,9 +167,10 @@ impl Receiver {
         } = commit;
         let whole = trace.map(|_| Instant::now());
         let changes = Changes::of(&staged).since(triggered);
+        // Also for a batch that is rejected then: a watermark that is ahead of the plan costs one list.
+        self.remembered.note(watermark).await;
         match self.plans.commit_traced(staged, expected, trace) {
             Ok(generation) => {
-                resume.note(watermark);
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
                 reporter.hash = applied.hash;
@@ -306,21 +300,4 @@ enum StreamError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
-        let waits: Vec<_> = (0..12).map(|attempt| backoff("node-a", attempt)).collect();
-        for (attempt, wait) in waits.iter().enumerate() {
-            let whole = INITIAL_BACKOFF
-                .saturating_mul(1 << attempt)
-                .min(MAX_BACKOFF);
-            assert!(
-                *wait >= whole / 2 && *wait <= whole,
-                "attempt {attempt}: {wait:?}"
-            );
-        }
-        assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
-    }
-}
+mod tests;
