@@ -19,6 +19,7 @@ pub mod engine;
 pub mod events;
 pub mod from_kube;
 pub mod installation;
+pub mod leading;
 pub mod manifests;
 pub mod operator;
 pub mod output;

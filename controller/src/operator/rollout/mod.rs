@@ -34,7 +34,7 @@ use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube::{self, FieldError};
 use crate::operator::agents::Watched;
-use crate::operator::leading::{Leading, while_leading};
+use crate::leading::{Leading, while_leading};
 use crate::operator::mirror::Unavailable;
 use agents::{AgentsSource, Replaced};
 use reports::{NodeStatus, Reports};
