@@ -257,3 +257,35 @@ impl Cluster {
         (writers, engine)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+
+    /// There is one worker here, which a writer that computes or waits for a lock must not use.
+    #[tokio::test]
+    async fn a_writer_delays_no_worker_and_has_ended_before_the_lease_is_released() {
+        let mut writers = Writers::default();
+        let (end, ended) = sync_channel::<()>(0);
+        let (report, reported) = oneshot::channel();
+        let (lives, mut life) = oneshot::channel::<()>();
+        writers.start("computing", async move {
+            let _lives = lives;
+            report
+                .send(ended.recv_timeout(Duration::from_secs(5)))
+                .unwrap();
+            std::future::pending::<()>().await;
+        });
+        tokio::task::yield_now().await;
+        drop(end);
+        let waited = reported.await.unwrap();
+        assert_eq!(waited, Err(RecvTimeoutError::Disconnected));
+        assert_eq!(life.try_recv(), Err(TryRecvError::Empty));
+        assert!(writers.end().await);
+        assert_eq!(life.try_recv(), Err(TryRecvError::Closed));
+    }
+}
