@@ -23,7 +23,7 @@ const MAX_CONCURRENT_CALLS: usize = 16;
 /// Time for which updates are collected before they are processed. In a large cluster, agents send thousands of
 /// reports per second.
 const GATHER_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of targets processed before other tasks get their turn.
+/// Maximum number of targets processed before calls and updates get their turn.
 const MAX_CONSECUTIVE_TARGETS: usize = 32;
 /// Maximum wait if nothing is due.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(3600);
