@@ -21,6 +21,7 @@ pub mod events;
 pub mod freshness;
 pub mod from_kube;
 pub mod installation;
+pub mod leading;
 pub mod manifests;
 pub mod operator;
 pub mod output;

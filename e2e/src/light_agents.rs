@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
+use portolan_agent::watermark::Remembered;
 use portolan_plan::{Family, PlanDocument, PlanHash, ServiceId};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -151,6 +152,7 @@ impl LightAgents {
             version: version.into(),
             controllers,
             plans: plans.clone(),
+            remembered: Remembered::default(),
             applied,
             draining,
             health: Arc::default(),

@@ -17,7 +17,7 @@ use hyper::{Method, Request, Response};
 use portolan_metrics::Format;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -98,7 +98,11 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
 
 impl Pages {
     /// Answers a request. `private` is true if the request came over TLS or loopback.
-    pub async fn answer<B>(&self, request: &Request<B>, private: bool) -> Response<Full<Bytes>> {
+    pub async fn answer<B>(
+        self: &Arc<Self>,
+        request: &Request<B>,
+        private: bool,
+    ) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(405, "only GET\n");
         }
@@ -106,7 +110,7 @@ impl Pages {
         match path {
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
-            "/metrics" => self.metrics(request.headers().get(ACCEPT)),
+            "/metrics" => self.metrics(request.headers().get(ACCEPT)).await,
             _ if !private => text(
                 403,
                 "only over TLS or loopback, because the request contains a token\n",
@@ -115,7 +119,9 @@ impl Pages {
                 let header = request.headers().get(AUTHORIZATION);
                 let header = header.and_then(|value| value.to_str().ok());
                 match authorize(self.reviewer.as_deref(), header, path).await {
-                    Ok(()) if path == convergence::PATH => self.convergence(request.uri().query()),
+                    Ok(()) if path == convergence::PATH => {
+                        self.convergence(request.uri().query()).await
+                    }
                     Ok(()) => text(404, "404 page not found\n"),
                     Err(denied) => text(denied.status, denied.message + "\n"),
                 }
@@ -141,25 +147,40 @@ impl Pages {
         }
     }
 
-    fn metrics(&self, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
+    async fn metrics(self: &Arc<Self>, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
         let format = Format::wanted(accept.and_then(|value| value.to_str().ok()));
-        match self.metrics.page(format) {
+        self.apart(move |pages| match pages.metrics.page(format) {
             Ok(page) => of_type(200, format.content_type(), page),
             Err(error) => text(500, format!("{error}\n")),
-        }
+        })
+        .await
     }
 
-    fn convergence(&self, query: Option<&str>) -> Response<Full<Bytes>> {
+    async fn convergence(self: &Arc<Self>, query: Option<&str>) -> Response<Full<Bytes>> {
         let question = match Question::read(query.unwrap_or_default()) {
             Ok(question) => question,
             Err(error) => return text(400, format!("{error}\n")),
         };
-        let now = SystemTime::now();
-        let known = convergence::answer(&question, &self.store, &self.registry, self.started, now);
-        match serde_json::to_vec(&known) {
-            Ok(json) => of_type(200, "application/json", json),
-            Err(error) => text(500, format!("{error}\n")),
-        }
+        self.apart(move |pages| {
+            let (store, registry, now) = (&pages.store, &pages.registry, SystemTime::now());
+            let known = convergence::answer(&question, store, registry, pages.started, now);
+            match serde_json::to_vec(&known) {
+                Ok(json) => of_type(200, "application/json", json),
+                Err(error) => text(500, format!("{error}\n")),
+            }
+        })
+        .await
+    }
+
+    /// Makes an answer on a thread of its own: it counts all nodes, and waits for the engine while it plans, which must
+    /// not delay streams and probes.
+    async fn apart(
+        self: &Arc<Self>,
+        answer: impl FnOnce(&Self) -> Response<Full<Bytes>> + Send + 'static,
+    ) -> Response<Full<Bytes>> {
+        let pages = self.clone();
+        let answer = spawn_blocking(move || answer(pages.as_ref())).await;
+        answer.unwrap_or_else(|error| text(500, format!("{error}\n")))
     }
 }
 
@@ -197,8 +218,8 @@ mod tests {
     use crate::telemetry::metrics::Counters;
     use crate::watch::{Answer, Mark, ObjectUpdate};
 
-    fn pages(store: &Arc<Store>, freshness: &Arc<Freshness>) -> Pages {
-        Pages {
+    fn pages(store: &Arc<Store>, freshness: &Arc<Freshness>) -> Arc<Pages> {
+        Arc::new(Pages {
             metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
             store: store.clone(),
             freshness: freshness.clone(),
@@ -206,10 +227,10 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             tls: None,
             reviewer: None,
-        }
+        })
     }
 
-    async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
+    async fn get(pages: &Arc<Pages>, path: &str, local: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
         let response = pages.answer(&request, local).await;
         let status = response.status().as_u16();
@@ -250,7 +271,7 @@ mod tests {
     }
 
     /// The status codes of readiness and health.
-    async fn codes(pages: &Pages) -> (u16, u16) {
+    async fn codes(pages: &Arc<Pages>) -> (u16, u16) {
         let ready = get(pages, "/readyz", false).await.0;
         (ready, get(pages, "/healthz", false).await.0)
     }
@@ -322,5 +343,42 @@ mod tests {
         assert_eq!(codes(&pages).await, (503, 200));
         freshness.received(Kind::Service);
         assert_eq!(codes(&pages).await, (200, 200));
+    }
+
+    /// There is one worker here. On a machine with two, two scrapes would have stopped streams, the lease and probes.
+    #[tokio::test]
+    async fn a_scrape_that_waits_for_the_engine_delays_no_probe() {
+        let shared = Shared::default();
+        let mut metrics = Metrics::new(&Counters::default(), Arc::default(), Arc::default());
+        metrics.add_endpoints(shared.clone());
+        let pages = Arc::new(Pages {
+            metrics,
+            store: Arc::default(),
+            freshness: Arc::default(),
+            registry: Arc::default(),
+            started: SystemTime::UNIX_EPOCH,
+            tls: None,
+            reviewer: None,
+        });
+        let (begin, begun) = std::sync::mpsc::sync_channel(0);
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+        let engine = std::thread::spawn(move || {
+            let planning = shared.write();
+            begin.send(()).unwrap();
+            // Ends also if the scrape keeps the test from ending it.
+            ended.recv_timeout(Duration::from_secs(5)).unwrap_err();
+            drop(planning);
+        });
+        begun.recv().unwrap();
+        let scrape = tokio::spawn({
+            let pages = pages.clone();
+            async move { get(&pages, "/metrics", false).await.0 }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(get(&pages, "/healthz", false).await.0, 200);
+        assert!(!scrape.is_finished(), "the engine still plans");
+        drop(end);
+        assert_eq!(scrape.await.unwrap(), 200);
+        engine.join().unwrap();
     }
 }

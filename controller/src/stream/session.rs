@@ -25,7 +25,7 @@ use super::draining::Draining;
 use super::outgoing::Outgoing;
 use super::pace::Turns;
 use super::trip::Trip;
-use crate::agent_registry::{AgentRegistry, InForce};
+use crate::agent_registry::{AgentRegistry, InForce, StreamId};
 use crate::auth::Admission;
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::watch::Mark;
@@ -109,25 +109,27 @@ async fn serve(
 struct OnBoard<'a> {
     registry: &'a AgentRegistry,
     node: &'a str,
-    since: SystemTime,
+    stream: StreamId,
     in_force: InForce,
 }
 
 impl<'a> OnBoard<'a> {
     fn new(registry: &'a AgentRegistry, hello: &'a wire::Hello, pod: Option<&str>) -> Self {
-        let since = SystemTime::now();
+        let (node, version) = (&hello.node, &hello.agent_version);
+        let (stream, in_force) = registry.connected(node, version, pod, SystemTime::now());
         Self {
             registry,
-            node: &hello.node,
-            since,
-            in_force: registry.connected(&hello.node, &hello.agent_version, pod, since),
+            node,
+            stream,
+            in_force,
         }
     }
 }
 
 impl Drop for OnBoard<'_> {
     fn drop(&mut self) {
-        self.registry.gone(self.node, self.since, SystemTime::now());
+        self.registry
+            .gone(self.node, self.stream, SystemTime::now());
     }
 }
 
@@ -283,7 +285,7 @@ impl Serving<'_> {
         Ok(Served::Done)
     }
 
-    /// The agent has dropped the batch, and with it the watermarks of its plan.
+    /// The agent may not have read the batch to its end, and with it the watermarks of its plan.
     fn begin_again(&mut self) -> Served {
         self.held = Held::Nothing;
         self.sent_marks.clear();

@@ -97,7 +97,7 @@ async fn an_agent_with_equal_or_older_marks_is_served_at_once() {
     assert!(asked.try_recv().is_err(), "nothing was listed again");
 }
 
-/// When an agent rejects a batch, it also drops the watermark of its plan.
+/// Whatever an agent keeps of a batch that it rejected, the whole plan does not depend on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_rejected_batch_the_whole_plan_contains_its_watermarks() {
     let mut controller = Controller::start(1).await;

@@ -10,7 +10,6 @@ mod controllers;
 mod fuzz;
 mod link;
 mod opened;
-mod resume;
 mod search;
 mod session;
 mod tls;
@@ -28,7 +27,6 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use self::opened::Opened;
-use self::resume::ResumeState;
 use self::search::{Attempt, Search};
 use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
@@ -42,6 +40,7 @@ use crate::health::Changes;
 use crate::health::Health;
 use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
+use crate::watermark::Remembered;
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
@@ -64,6 +63,8 @@ pub struct Receiver {
     pub controllers: Controllers,
     /// Destination of the plan.
     pub plans: Arc<PlanWatch>,
+    /// The watermark of the plan.
+    pub remembered: Remembered,
     /// Results of passes.
     pub applied: watch::Receiver<Applied>,
     /// Addresses of draining backends.
@@ -78,13 +79,12 @@ impl Receiver {
     /// Runs while the programmer runs: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
         let (mut attempt, mut stream) = (0u32, 0);
-        let mut resume = ResumeState::default();
         let mut fresher = None;
         loop {
             let before = self.applied.borrow().generation;
             let end = match fresher.take() {
-                Some(opened) => self.follow(opened, &mut resume).await,
-                None => self.connect(stream, &mut resume).await,
+                Some(opened) => self.follow(opened).await,
+                None => self.connect(stream).await,
             };
             let reason = match end {
                 // Its stream is open already.
@@ -117,26 +117,18 @@ impl Receiver {
     }
 
     /// Connects to the controller for the stream with this number, and follows the stream.
-    async fn connect(
-        &mut self,
-        stream: usize,
-        resume: &mut ResumeState,
-    ) -> Result<Option<Opened>, StreamError> {
+    async fn connect(&mut self, stream: usize) -> Result<Option<Opened>, StreamError> {
         let controller = self.controllers.choose(&self.node, stream);
         let controller = controller.map_err(StreamError::NoController)?;
-        let held = self.plans.held(&resume.watermark);
+        let held = self.plans.held(self.remembered.watermark());
         let session = Session::new(self.node.clone());
         let hello = session.hello(&self.version, held.as_ref(), None);
         let opened = Opened::open(controller, hello).await?;
-        self.follow(opened, resume).await
+        self.follow(opened).await
     }
 
     /// Follows a stream to its end. Returns the stream of a fresher controller if there is one.
-    async fn follow(
-        &mut self,
-        mut opened: Opened,
-        resume: &mut ResumeState,
-    ) -> Result<Option<Opened>, StreamError> {
+    async fn follow(&mut self, mut opened: Opened) -> Result<Option<Opened>, StreamError> {
         let (controller, answers) = (opened.controller.clone(), opened.answers.clone());
         let renewals = Renewals::new(controller.token_file().cloned(), opened.token.take());
         info!(%controller, "connected");
@@ -150,7 +142,7 @@ impl Receiver {
             let ask = |attempt, younger_than| -> Option<Attempt<Opened>> {
                 let (node, own) = (&self.node, &controller.address);
                 let other = self.controllers.another(node, own, attempt)?;
-                let held = self.plans.held(&resume.watermark);
+                let held = self.plans.held(self.remembered.watermark());
                 let session = Session::new(node.clone());
                 let hello = session.hello(&self.version, held.as_ref(), Some(younger_than));
                 Some(Box::pin(Opened::open_and_wait(other, hello)))
@@ -176,9 +168,7 @@ impl Receiver {
                 Step::Gone(addresses) => self.plans.set_gone(addresses),
                 Step::Age(age) => search.reported(self.age(&controller, age)),
                 Step::Commit(commit) => {
-                    let ack = self
-                        .commit(*commit, &session, resume, &mut reporter)
-                        .await?;
+                    let ack = self.commit(*commit, &session, &mut reporter).await?;
                     send(&answers, ack).await?;
                 }
             }
@@ -205,7 +195,6 @@ impl Receiver {
         &mut self,
         commit: Commit,
         session: &Session,
-        resume: &mut ResumeState,
         reporter: &mut StatusReporter,
     ) -> Result<wire::AgentMessage, StreamError> {
         let Commit {
@@ -217,9 +206,10 @@ impl Receiver {
         } = commit;
         let whole = trace.map(|_| Instant::now());
         let changes = Changes::of(&staged).since(triggered);
+        // Also for a batch that is rejected then: a watermark that is ahead of the plan costs one list.
+        self.remembered.note(watermark).await;
         match self.plans.commit_traced(staged, expected, trace) {
             Ok(generation) => {
-                resume.note(watermark);
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
                 reporter.hash = applied.hash;
@@ -372,21 +362,4 @@ enum StreamError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
-        let waits: Vec<_> = (0..12).map(|attempt| backoff("node-a", attempt)).collect();
-        for (attempt, wait) in waits.iter().enumerate() {
-            let whole = INITIAL_BACKOFF
-                .saturating_mul(1 << attempt)
-                .min(MAX_BACKOFF);
-            assert!(
-                *wait >= whole / 2 && *wait <= whole,
-                "attempt {attempt}: {wait:?}"
-            );
-        }
-        assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
-    }
-}
+mod tests;

@@ -30,7 +30,7 @@ use super::{Agents, AgentsError};
 use crate::cluster_state::Shared;
 use crate::events::Events;
 use crate::from_kube;
-use crate::operator::leading::{Leading, while_leading};
+use crate::leading::{Leading, while_leading};
 use crate::publish::Verdict;
 
 /// Maximum interval between two passes: Nodes come from the planner, which sends no ticks. A pass without changes

@@ -20,7 +20,7 @@ use super::kube_proxies::{KubeProxies, LABELS, NAMESPACE, node_of};
 use super::pods::{AgentPod, AgentPods};
 use super::templates::{Templates, map_of};
 use super::track::Track;
-use crate::operator::leading::{Leading, while_leading};
+use crate::leading::{Leading, while_leading};
 use crate::operator::mirror::{Mirror, Unavailable};
 
 /// Objects that the leader's tasks read.
