@@ -72,6 +72,10 @@ impl PartialEq for InForce {
 
 impl Eq for InForce {}
 
+/// The number of a stream of an agent to this controller. No two streams have the same one while the controller runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamId(u64);
+
 /// The state of the agent on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
@@ -79,7 +83,9 @@ pub struct Delivery {
     pub agent_version: Arc<str>,
     /// The name of the agent's pod, from its token; `None` if tokens are not required.
     pub agent_pod: Option<Arc<str>>,
-    /// Whether its stream to this controller is open.
+    /// Its last stream to this controller.
+    pub stream: StreamId,
+    /// Whether that stream is open.
     pub connected: bool,
     /// When its stream was opened or closed.
     pub since: SystemTime,
@@ -107,6 +113,8 @@ pub struct AgentRegistry {
 #[derive(Debug, Default)]
 struct Nodes {
     deliveries: BTreeMap<Arc<str>, Delivery>,
+    /// Number of streams that were opened.
+    streams: u64,
     /// Nodes that changed since the last call of [`AgentRegistry::changes`].
     changed: BTreeSet<Arc<str>>,
 }
@@ -115,20 +123,23 @@ impl AgentRegistry {
     /// Records that the agent of a node opened a stream. This discards its earlier state, because it may have
     /// restarted. A new stream replaces one whose end was not recorded.
     ///
-    /// The stream writes the version in force to the returned value.
+    /// Returns the number of the stream, and the value to which the stream writes the version in force.
     pub fn connected(
         &self,
         node: &str,
         agent_version: &str,
         agent_pod: Option<&str>,
         now: SystemTime,
-    ) -> InForce {
+    ) -> (StreamId, InForce) {
         let in_force = InForce::default();
         let mut nodes = self.nodes();
+        nodes.streams += 1;
+        let stream = StreamId(nodes.streams);
         let node: Arc<str> = node.into();
         let delivery = Delivery {
             agent_version: agent_version.into(),
             agent_pod: agent_pod.map(Arc::from),
+            stream,
             connected: true,
             since: now,
             acked: None,
@@ -140,7 +151,7 @@ impl AgentRegistry {
         };
         nodes.deliveries.insert(node.clone(), delivery);
         self.news(nodes, node);
-        in_force
+        (stream, in_force)
     }
 
     /// Records that the agent of a node answered a batch. Ignored for a node that never opened a stream.
@@ -196,11 +207,11 @@ impl AgentRegistry {
         self.update(node, |delivery| delivery.unwritten_settings = unwritten);
     }
 
-    /// Records that a node's stream ended. Only the stream that was opened at `since` can end: the late end of an
-    /// older stream does not affect its successor.
-    pub fn gone(&self, node: &str, since: SystemTime, now: SystemTime) {
+    /// Records that a node's stream ended. The late end of an older stream does not affect its successor, even if both
+    /// were opened at the same time.
+    pub fn gone(&self, node: &str, stream: StreamId, now: SystemTime) {
         self.update(node, |delivery| {
-            if delivery.connected && delivery.since == since {
+            if delivery.connected && delivery.stream == stream {
                 delivery.connected = false;
                 delivery.since = now;
             }

@@ -18,9 +18,9 @@ fn acked(hash: u128) -> Acked {
 fn the_last_report_of_an_agent_stays_when_its_stream_ends() {
     let registry = AgentRegistry::default();
     assert_eq!(registry.get("node-a"), None);
-    registry.connected("node-a", "0.1.0", None, at(1));
+    let (stream, _) = registry.connected("node-a", "0.1.0", None, at(1));
     registry.acked("node-a", acked(7), at(2));
-    registry.gone("node-a", at(1), at(3));
+    registry.gone("node-a", stream, at(3));
     let delivery = registry.get("node-a").unwrap();
     assert!(!delivery.connected);
     assert_eq!(delivery.since, at(3));
@@ -49,14 +49,15 @@ fn a_plan_applied_late_is_as_old_as_its_batch() {
 fn nodes_behind_a_version_are_pending_unless_they_failed_or_are_gone() {
     let registry = AgentRegistry::default();
     let node = |name: &str| {
-        let in_force = registry.connected(name, "0.1.0", None, at(1));
+        let (stream, in_force) = registry.connected(name, "0.1.0", None, at(1));
         registry.acked(name, acked(1), at(1));
-        in_force
+        (stream, in_force)
     };
     registry.connected("new", "0.1.0", None, at(1));
-    let (behind, there, failing) = (node("behind"), node("there"), node("failing"));
-    node("gone").reached(2);
-    registry.gone("gone", at(1), at(2));
+    let [(_, behind), (_, there), (_, failing)] = ["behind", "there", "failing"].map(node);
+    let (stream, gone) = node("gone");
+    gone.reached(2);
+    registry.gone("gone", stream, at(2));
     behind.reached(4);
     there.reached(5);
     failing.reached(4);
@@ -94,11 +95,12 @@ fn a_reconnected_agent_has_no_report() {
 #[test]
 fn an_older_stream_that_ends_late_takes_nothing_from_its_successor() {
     let registry = AgentRegistry::default();
-    registry.connected("node-a", "0.1.0", None, at(1));
-    registry.connected("node-a", "0.1.0", None, at(5));
-    registry.gone("node-a", at(1), at(6));
+    // Both are opened at the same time, as far as the clock tells.
+    let open = || registry.connected("node-a", "0.1.0", None, at(1)).0;
+    let (older, newer) = (open(), open());
+    registry.gone("node-a", older, at(6));
     assert!(registry.get("node-a").unwrap().connected);
-    registry.gone("node-a", at(5), at(7));
+    registry.gone("node-a", newer, at(7));
     assert!(!registry.get("node-a").unwrap().connected);
 }
 
@@ -112,11 +114,10 @@ fn an_answer_without_a_stream_is_ignored() {
 #[test]
 fn an_agent_is_forgotten_when_it_and_its_node_are_gone() {
     let registry = AgentRegistry::default();
-    for node in ["node-a", "node-b", "node-c"] {
-        registry.connected(node, "0.1.0", None, at(1));
-    }
-    registry.gone("node-a", at(1), at(2));
-    registry.gone("node-b", at(1), at(2));
+    let connected = |node| registry.connected(node, "0.1.0", None, at(1)).0;
+    let [a, b, _] = ["node-a", "node-b", "node-c"].map(connected);
+    registry.gone("node-a", a, at(2));
+    registry.gone("node-b", b, at(2));
     registry.forget_except(|node| node == "node-b");
     let known = |node| registry.get(node).is_some();
     assert_eq!(

@@ -1,6 +1,13 @@
-//! A rate limiter: a token bucket with a bounded wait.
+//! Rate limiters: a token bucket with a bounded wait, and one such bucket for each of many clients.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
+
+/// Maximum number of clients with a bucket of their own. All further ones share one.
+const MAX_CLIENTS: usize = 16_384;
+/// Minimum interval between two searches for buckets that are not needed any more.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token bucket: a burst, then a fixed rate.
 #[derive(Debug)]
@@ -48,10 +55,90 @@ impl Bucket {
         self.full = Some(full + self.interval);
         Some(wait)
     }
+
+    /// Whether it is as good as a new one.
+    fn is_full(&self, now: Instant) -> bool {
+        self.full.is_none_or(|full| full <= now)
+    }
+}
+
+/// A rate and a burst.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rate {
+    a_second: u32,
+    burst: u32,
+}
+
+impl Rate {
+    /// Tokens per second, and tokens at once.
+    pub(crate) const fn new(a_second: u32, burst: u32) -> Self {
+        Self { a_second, burst }
+    }
+
+    /// A full bucket.
+    pub(crate) fn bucket(self, longest: Duration) -> Bucket {
+        Bucket::new(self.a_second, self.burst, longest)
+    }
+}
+
+/// A bucket for each client.
+#[derive(Debug)]
+pub(crate) struct Shares<K> {
+    rate: Rate,
+    longest: Duration,
+    most: usize,
+    clients: HashMap<K, Bucket>,
+    others: Bucket,
+    swept: Option<Instant>,
+}
+
+impl<K: Clone + Eq + Hash> Shares<K> {
+    /// Buckets with this rate.
+    pub(crate) fn new(rate: Rate, longest: Duration) -> Self {
+        Self::bounded(rate, longest, MAX_CLIENTS)
+    }
+
+    fn bounded(rate: Rate, longest: Duration, most: usize) -> Self {
+        Self {
+            rate,
+            longest,
+            most,
+            clients: HashMap::new(),
+            others: rate.bucket(longest),
+            swept: None,
+        }
+    }
+
+    /// As [`Bucket::take`], from the bucket of this client.
+    pub(crate) fn take(&mut self, client: &K, now: Instant) -> Option<Duration> {
+        if let Some(bucket) = self.clients.get_mut(client) {
+            return bucket.take(now);
+        }
+        self.sweep(now);
+        if self.clients.len() >= self.most {
+            return self.others.take(now);
+        }
+        let bucket = self.rate.bucket(self.longest);
+        let bucket = self.clients.entry(client.clone()).or_insert(bucket);
+        bucket.take(now)
+    }
+
+    /// Makes room for new clients. A search through all of them for each client that comes would be slow.
+    fn sweep(&mut self, now: Instant) {
+        let recent = |at: Instant| now.saturating_duration_since(at) < SWEEP_INTERVAL;
+        if self.clients.len() < self.most || self.swept.is_some_and(recent) {
+            return;
+        }
+        self.swept = Some(now);
+        self.clients.retain(|_, bucket| !bucket.is_full(now));
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -71,5 +158,46 @@ mod tests {
         let much_later = start + Duration::from_secs(60);
         let waits: Vec<_> = (0..4).map(|_| bucket.take(much_later)).collect();
         assert_eq!(waits, [of(0), of(0), of(0), of(100)]);
+    }
+
+    const LONGEST: Duration = Duration::from_millis(2500);
+    const RATE: Rate = Rate::new(1, 3);
+
+    proptest! {
+        /// Each client is treated as if it had a bucket for ever, as long as few clients are active at a time; memory
+        /// is bounded with any number.
+        #[test]
+        fn clients_do_not_notice_each_other(
+            requests in vec((0..200_u8, 300..4000_u64), 0..300),
+        ) {
+            let (mut bounded, mut ideal) = (Shares::bounded(RATE, LONGEST, 32), HashMap::new());
+            let mut few = Shares::bounded(RATE, LONGEST, 4);
+            let mut now = Instant::now();
+            for (client, milliseconds) in requests {
+                now += Duration::from_millis(milliseconds);
+                let own: &mut Bucket = ideal.entry(client).or_insert_with(|| RATE.bucket(LONGEST));
+                prop_assert_eq!(bounded.take(&client, now), own.take(now));
+                few.take(&client, now);
+                prop_assert!(few.clients.len() <= 4 && bounded.clients.len() <= 32);
+            }
+        }
+    }
+
+    #[test]
+    fn clients_beyond_the_maximum_share_a_bucket_until_others_are_gone() {
+        let start = Instant::now();
+        let mut shares = Shares::bounded(RATE, Duration::ZERO, 2);
+        for client in ["a", "b"] {
+            assert_eq!(shares.take(&client, start), Some(Duration::ZERO));
+        }
+        let taken = |shares: &mut Shares<&'static str>, client: &'static str, at| {
+            let takes = (0..5).filter(|_| shares.take(&client, at).is_some());
+            takes.count()
+        };
+        assert_eq!(taken(&mut shares, "c", start), 3);
+        assert_eq!(taken(&mut shares, "d", start), 0, "c took all of it");
+        let later = start + Duration::from_secs(1);
+        assert_eq!(taken(&mut shares, "d", later), 3);
+        assert_eq!(taken(&mut shares, "e", later), 3, "a and b are gone");
     }
 }

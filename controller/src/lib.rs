@@ -2,7 +2,8 @@
 //!
 //! Data goes one way: [`watch`] (a cluster) or [`manifests`] (files) → [`from_kube`] → the planner, held by [`engine`] →
 //! [`store`] → [`stream`] to the agents. [`publish`] writes the plans as objects. The work of the leader is in
-//! [`operator`]: it changes agents and settings in waves, and records a mass loss of endpoints.
+//! [`operator`]: it changes agents and settings in waves, and records a mass loss of endpoints. [`freshness`] is the
+//! age of the objects.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -17,8 +18,10 @@ pub mod convergence;
 pub mod convert;
 pub mod engine;
 pub mod events;
+pub mod freshness;
 pub mod from_kube;
 pub mod installation;
+pub mod leading;
 pub mod manifests;
 pub mod open_files;
 pub mod operator;

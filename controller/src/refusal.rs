@@ -18,6 +18,8 @@ pub enum Reason {
     audience,
     /// It has expired.
     expired,
+    /// Its signature is wrong.
+    forged,
     /// The API server rejects it.
     not_accepted,
     /// It belongs to another service account.
@@ -49,6 +51,7 @@ impl Reason {
         Self::malformed,
         Self::audience,
         Self::expired,
+        Self::forged,
         Self::not_accepted,
         Self::service_account,
         Self::no_node,
@@ -74,6 +77,7 @@ impl Reason {
             | Self::malformed
             | Self::audience
             | Self::expired
+            | Self::forged
             | Self::not_accepted => Code::Unauthenticated,
             Self::service_account | Self::no_node | Self::other_node => Code::PermissionDenied,
             Self::busy | Self::api_server | Self::full => Code::Unavailable,

@@ -405,3 +405,32 @@ fn an_agent_with_an_old_plan_is_sent_the_buckets_that_differ() {
     );
     assert_ne!(agent.plan.hash(), PlanHash::default());
 }
+
+/// Agents on nodes have a reserve of token reviews.
+#[test]
+fn the_addresses_of_nodes_with_a_plan_are_known() {
+    let store = Store::default();
+    let with = |number: usize, addresses: &[u8]| {
+        let address = |last: &u8| Ipv4Addr::new(192, 168, 0, *last).into();
+        let entry = NodeEntry {
+            addresses: addresses.iter().map(address).collect(),
+            ..node(number, None)
+        };
+        let mut update = Update::default();
+        let entry = Some(Arc::new(entry));
+        update.nodes.insert(NODES[number].into(), entry);
+        store.publish(update);
+    };
+    let known = || {
+        let is_known = |last: &u8| store.is_node_address(Ipv4Addr::new(192, 168, 0, *last).into());
+        (0..9).filter(is_known).collect::<Vec<_>>()
+    };
+    assert_eq!(known(), []);
+    with(0, &[1, 2]);
+    with(1, &[2, 3]);
+    assert_eq!(known(), [1, 2, 3]);
+    with(0, &[4]);
+    assert_eq!(known(), [2, 3, 4], "another node has the second address");
+    publish(&store, &Step::Node(1, None));
+    assert_eq!(known(), [4]);
+}

@@ -7,6 +7,8 @@
     reason = "a test"
 )]
 
+#[path = "stream/age.rs"]
+mod age;
 #[path = "stream/behind.rs"]
 mod behind;
 #[path = "stream/draining.rs"]
@@ -36,6 +38,7 @@ use std::time::Duration;
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
+use portolan_controller::freshness::Freshness;
 use portolan_controller::open_files::Places;
 use portolan_controller::store::Store;
 use portolan_controller::stream::{Listen, serve};
@@ -87,11 +90,15 @@ impl Controller {
 
     /// A controller that has not read anything yet.
     async fn silent() -> Self {
-        Self::with_places(Places::default()).await
+        Self::silent_with(Arc::default()).await
     }
 
-    /// The same, with a limit of connections.
-    async fn with_places(places: Places) -> Self {
+    /// The same, with objects of this age.
+    async fn silent_with(freshness: Arc<Freshness>) -> Self {
+        Self::start_silent(freshness, Places::default()).await
+    }
+
+    async fn start_silent(freshness: Arc<Freshness>, places: Places) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let manifests = folder.path().join("manifests");
         std::fs::create_dir(&manifests).unwrap();
@@ -102,7 +109,7 @@ impl Controller {
         let opened = listen.open_insecure_counted(counters.clone()).await;
         let (listener, listen) = opened.unwrap();
         tokio::spawn(serve(
-            listener.with_places(places),
+            listener.with_freshness(freshness).with_places(places),
             store.clone(),
             registry.clone(),
             std::future::pending(),
@@ -244,7 +251,17 @@ impl Agent {
         Self { answers, messages }
     }
 
+    /// The next message about plans.
     async fn message(&mut self) -> Result<Message, Status> {
+        loop {
+            match self.any_message().await? {
+                Message::Freshness(_) => {}
+                message => return Ok(message),
+            }
+        }
+    }
+
+    async fn any_message(&mut self) -> Result<Message, Status> {
         let message = tokio::time::timeout(LIMIT, self.messages.message())
             .await
             .expect("a message");
@@ -260,7 +277,9 @@ impl Agent {
             match self.message().await.unwrap() {
                 Message::Begin(begin) => batch.begin(begin),
                 Message::Items(items) => batch.items(items),
-                Message::Gone(gone) => panic!("{gone:?} inside a batch"),
+                other @ (Message::Gone(_) | Message::Freshness(_)) => {
+                    panic!("{other:?} inside a batch")
+                }
                 Message::Commit(commit) => {
                     batch.commit(&commit);
                     return batch;
@@ -399,7 +418,7 @@ async fn agents_that_break_the_protocol_get_the_reason() {
     let status = older.end().await;
     assert_eq!(
         status.message(),
-        "the agent uses wire version 0, but this controller needs at least 1: upgrade the agent"
+        "the agent uses wire version 1, but this controller needs at least 2: upgrade the agent"
     );
     let mut hasty = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let first = hasty.batch().await;

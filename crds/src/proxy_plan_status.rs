@@ -1,6 +1,6 @@
 //! The status of a ProxyPlan: the last report of the node's agent.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ pub struct ProxyPlanStatus {
     /// When this status was written. If it is older than 15 minutes, no controller writes it: check their logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
-    pub heartbeat_time: Option<Time>,
+    pub heartbeat_time: Option<MicroTime>,
     /// Applied: the kernel has the plan that the node received last, that is, the plan is in force. Healthy: the agent
     /// is connected and nothing fails. Drifted: other programs changed kernel entries that Portolan owns, and the
     /// changes are not repaired. KernelSettings: the kernel has the settings that the node needs; if it is False, the

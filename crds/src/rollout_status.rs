@@ -139,8 +139,8 @@ pub struct RevisionRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::moment")]
     pub since: Option<Time>,
-    /// `spec.settings`, `spec.overrides` and the template of agents as JSON. It is a string, so that fields of later
-    /// releases are preserved.
+    /// `spec.settings`, `spec.overrides` and the SHA-256 of the template of agents as JSON. It is a string, so that
+    /// fields of later releases are preserved. The templates are in a ConfigMap of the controllers' namespace.
     #[schemars(length(max = limit::REVISION_SETTINGS_CHARS))]
     pub content: String,
 }

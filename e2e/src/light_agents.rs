@@ -2,6 +2,7 @@
 //! once, or as failed on request. Hundreds of them fit in the place of one node.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,8 @@ use anyhow::{Context, Result};
 use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
-use portolan_plan::{PlanDocument, PlanHash};
+use portolan_agent::watermark::Remembered;
+use portolan_plan::{Family, PlanDocument, PlanHash, ServiceId};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -150,6 +152,7 @@ impl LightAgents {
             version: version.into(),
             controllers,
             plans: plans.clone(),
+            remembered: Remembered::default(),
             applied,
             draining,
             health: Arc::default(),
@@ -199,6 +202,33 @@ impl LightAgents {
     pub fn plan(&self, node: &str) -> Option<PlanDocument> {
         let plans = &self.agents.get(node)?.plans;
         plans.peek(|plan| PlanDocument::from_plan(plan, Vec::new()))
+    }
+
+    /// The IPv4 endpoints at which a node's plan serves the cluster IPs of a Service.
+    #[must_use]
+    pub fn endpoints(&self, node: &str, namespace: &str, name: &str) -> Vec<IpAddr> {
+        let service = ServiceId::new(namespace, name);
+        let found = self.agents.get(node).and_then(|agent| {
+            agent.plans.peek(|plan| {
+                let ports = plan.head(&service)?.ports.iter();
+                let lists = ports
+                    .filter_map(|port| plan.backends(&service, port, &port.internal, Family::Ipv4));
+                let backends = lists.flat_map(|list| list.as_slice());
+                Some(backends.map(|backend| backend.address).collect())
+            })
+        });
+        found.unwrap_or_default()
+    }
+
+    /// The number of ports that a Service has in a node's plan; 0 if the plan does not have it.
+    #[must_use]
+    pub fn ports(&self, node: &str, namespace: &str, name: &str) -> usize {
+        let service = ServiceId::new(namespace, name);
+        let ports = self.agents.get(node).and_then(|agent| {
+            let plans = &agent.plans;
+            plans.peek(|plan| Some(plan.head(&service)?.ports.len()))
+        });
+        ports.unwrap_or_default()
     }
 
     /// Makes the node's agent fail to apply plans from now on, with [`FAILURE`], or apply them again, including the

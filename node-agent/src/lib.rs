@@ -28,3 +28,4 @@ pub mod settings_before;
 pub mod show;
 pub mod traffic;
 mod watchdog;
+pub mod watermark;

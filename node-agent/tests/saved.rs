@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::plan_watch::{PlanWatch, Source};
 use portolan_agent::programmer::Applied;
-use portolan_agent::receive::Link;
+use portolan_agent::receive::{Link, Outdated};
 use portolan_agent::saved::{FileError, Keeper, Origin, SavedError, SavedPlan, restore_saved};
 use portolan_plan::{
     Change, EntryHash, NodePlan, PlanDocument, PlanHash, ServiceId, StagedChanges, strategies,
@@ -169,43 +169,93 @@ fn origin(state: &Path) -> Origin {
     saved(state).read().unwrap().unwrap().1
 }
 
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A keeper with a connected controller, and its clock.
+struct Keeping {
+    applied: watch::Sender<Applied>,
+    link: watch::Sender<Link>,
+    begun: tokio::time::Instant,
+}
+
+impl Keeping {
+    fn start(state: &Path, plans: &Arc<PlanWatch>) -> Self {
+        let (applied_sender, applied) = watch::channel(Applied::default());
+        let connected = Link {
+            streams: 1,
+            ..Link::default()
+        };
+        let (link_sender, link) = watch::channel(connected);
+        let begun = tokio::time::Instant::now();
+        let mut keeper = Keeper::new(saved(state), plans.clone());
+        tokio::spawn(async move { keeper.keep(applied, link, || now() + begun.elapsed()).await });
+        Self {
+            applied: applied_sender,
+            link: link_sender,
+            begun,
+        }
+    }
+
+    /// A pass takes the plan, and the keeper writes it.
+    async fn apply(&self, plans: &PlanWatch) {
+        plans.take();
+        self.applied.send_replace(Applied::default());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    /// The time since a controller confirmed the plan, as it is on disk.
+    fn age(&self, state: &Path) -> Duration {
+        let clock = now() + self.begun.elapsed();
+        clock.duration_since(origin(state).confirmed).unwrap()
+    }
+}
+
 /// The age of a plan is the time since a controller last confirmed it, not since it changed.
 #[tokio::test(start_paused = true)]
 async fn an_unchanged_plan_stays_recent_while_a_controller_is_connected() {
-    const HOUR: Duration = Duration::from_secs(3600);
     let state = TempDir::new().unwrap();
     let plans = Arc::new(PlanWatch::default());
     put_live(&plans, &plan());
-    plans.take();
-    let (applied_sender, applied) = watch::channel(Applied::default());
-    let connected = Link {
-        streams: 1,
-        trouble: None,
-    };
-    let (link_sender, link) = watch::channel(connected);
-    let begun = tokio::time::Instant::now();
-    let clock = move || now() + begun.elapsed();
-    let mut keeper = Keeper::new(saved(state.path()), plans.clone());
-    tokio::spawn(async move { keeper.keep(applied, link, clock).await });
-    applied_sender.send_replace(Applied::default());
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let keeping = Keeping::start(state.path(), &plans);
+    keeping.apply(&plans).await;
     let first = origin(state.path());
     assert_eq!((first.written, first.confirmed), (now(), now()));
-    let age = || {
-        clock()
-            .duration_since(origin(state.path()).confirmed)
-            .unwrap()
-    };
+    let age = || keeping.age(state.path());
     tokio::time::sleep(HOUR).await;
     assert_eq!(origin(state.path()).written, now(), "it is not rewritten");
     // A quarter of `disk.maxAge`, plus the pause between two writes.
     assert!(age() <= Duration::from_secs(160), "{:?}", age());
-    link_sender.send_modify(|link| link.trouble = Some("it is gone".into()));
+    let gone = |link: &mut Link| link.trouble = Some("it is gone".into());
+    keeping.link.send_modify(gone);
     tokio::time::sleep(HOUR).await;
     assert!(age() >= HOUR, "{:?}", age());
-    link_sender.send_modify(|link| link.trouble = None);
+    keeping.link.send_modify(|link| link.trouble = None);
     tokio::time::sleep(Duration::from_secs(160)).await;
     assert!(age() <= Duration::from_secs(160), "{:?}", age());
+}
+
+/// S-231. After a reboot, a plan that such a controller sent or kept must not count as recent.
+#[tokio::test(start_paused = true)]
+async fn an_outdated_controller_confirms_no_plan_and_a_plan_from_it_is_old() {
+    let state = TempDir::new().unwrap();
+    let plans = Arc::new(PlanWatch::default());
+    put_live(&plans, &plan());
+    let keeping = Keeping::start(state.path(), &plans);
+    keeping.apply(&plans).await;
+    let outdated = Outdated::of(Duration::from_secs(100));
+    assert!(outdated.is_some());
+    keeping.link.send_modify(|link| link.outdated = outdated);
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(origin(state.path()).confirmed, now(), "it is not confirmed");
+    let other = boot_critical(&["dns"]).into_plan().unwrap();
+    put_live(&plans, &other);
+    keeping.apply(&plans).await;
+    let age = keeping.age(state.path());
+    assert!(age >= HOUR + Duration::from_secs(100), "{age:?}");
+    keeping.link.send_modify(|link| link.outdated = None);
+    tokio::time::sleep(Duration::from_secs(160)).await;
+    let age = keeping.age(state.path());
+    assert!(age <= Duration::from_secs(160), "{age:?}");
 }
 
 #[tokio::test(start_paused = true)]

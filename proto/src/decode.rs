@@ -65,6 +65,7 @@ fn head(head: wire::Head) -> Result<Head, DecodeError> {
             .into_iter()
             .map(head_port)
             .collect::<Result<_, _>>()?,
+        source_ranges: ranges(&head.source_ranges, "source_ranges")?,
     })
 }
 
@@ -90,7 +91,6 @@ fn head_port(port: wire::HeadPort) -> Result<HeadPort, DecodeError> {
         },
         external: port.external.as_ref().map(list_use).transpose()?,
         affinity_seconds: port.affinity_seconds,
-        source_ranges: ranges(&port.source_ranges, "ports.source_ranges")?,
     })
 }
 

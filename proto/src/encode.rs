@@ -41,6 +41,7 @@ fn head(head: &Head) -> wire::Head {
         drain_seconds: head.drain_seconds,
         scheduler: head.scheduler.as_ref().map(ToString::to_string),
         ports: head.ports.iter().map(port).collect(),
+        source_ranges: cidrs(&head.source_ranges),
     }
 }
 
@@ -52,7 +53,6 @@ fn port(port: &HeadPort) -> wire::HeadPort {
         internal: Some(list_use(&port.internal)),
         external: port.external.as_ref().map(list_use),
         affinity_seconds: port.affinity_seconds,
-        source_ranges: cidrs(&port.source_ranges),
     }
 }
 

@@ -39,6 +39,15 @@ fn watermark() -> wire::Watermark {
     }
 }
 
+/// The Hello of an agent whose controller is outdated.
+fn searching() -> wire::Hello {
+    wire::Hello {
+        node: "node-a".into(),
+        younger_than_milliseconds: 15_000,
+        ..wire::Hello::default()
+    }
+}
+
 fn answers() -> Vec<(&'static str, Answer)> {
     let hello = wire::Hello {
         node: "node-a".into(),
@@ -47,6 +56,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         plan_hash: hash(0xa1),
         bucket_hashes: Vec::new(),
         watermark: Some(watermark()),
+        younger_than_milliseconds: 0,
     };
     let ack = wire::Ack {
         batch: 3,
@@ -87,11 +97,16 @@ fn answers() -> Vec<(&'static str, Answer)> {
         unwritten_settings: vec!["set a to 1: read-only".into()],
         applied_hash: hash(0xa2),
     };
+    let renewal = wire::Renewal {
+        token: "abc.def.ghi".into(),
+    };
     vec![
         ("hello", Answer::Hello(hello)),
         ("ack", Answer::Ack(ack)),
         ("status", Answer::Status(status)),
         ("timed ack", Answer::Ack(timed)),
+        ("renewal", Answer::Renewal(renewal)),
+        ("searching hello", Answer::Hello(searching())),
     ]
 }
 
@@ -132,6 +147,9 @@ fn messages() -> Vec<(&'static str, Message)> {
         items: Some(items.clone()),
         commit: Some(commit.clone()),
     };
+    let freshness = wire::Freshness {
+        age_milliseconds: 97_000,
+    };
     vec![
         ("begin", Message::Begin(begin)),
         ("items", Message::Items(items)),
@@ -139,6 +157,7 @@ fn messages() -> Vec<(&'static str, Message)> {
         ("gone", Message::Gone(gone)),
         ("batch", Message::Batch(batch)),
         ("traced begin", Message::Begin(traced)),
+        ("freshness", Message::Freshness(freshness)),
     ]
 }
 

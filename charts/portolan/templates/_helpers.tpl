@@ -138,6 +138,16 @@ listen. `.name` is healthz or metrics, `.given` the port from `.value`. */}}
 {{- include "portolan.listens" (dict "root" . "name" "metrics" "address" "127.0.0.1" "port" 10249 "given" .Values.agents.metricsPort "value" "agents.metricsPort") -}}
 {{- end }}
 
+{{/* Whether the controller may carry out changes in waves. `rollout: {}` enables waves, so an empty value counts. */}}
+{{- define "portolan.waves" -}}
+{{- $waves := .Values.rbac.waves -}}
+{{- if kindIs "invalid" $waves -}}
+{{- $spec := .Values.config.spec -}}
+{{- $waves = or (not .Values.config.create) (and (hasKey $spec "rollout") (not (kindIs "invalid" $spec.rollout))) -}}
+{{- end -}}
+{{- if $waves }}true{{ end -}}
+{{- end }}
+
 {{/* Whether the controller creates its own certificate. */}}
 {{- define "portolan.ownCertificate" -}}
 {{- with .Values.tls }}

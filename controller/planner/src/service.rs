@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use portolan_plan::{
-    BackendList, Family, Frontend, FrontendKind, Head, HeadPort, ListKey, ListUse, Local,
+    BackendList, Family, FrontendKind, Head, HeadPort, ListKey, ListUse, Local,
     LocalEndpoint, LocalHealth, Protocol, ServiceId, Settings,
 };
 
@@ -31,12 +32,6 @@ pub(crate) fn plan_service(
     let (claimant, refused) = Claimant::new(model, settings, service);
     let mut reasons = service.ignored.clone();
     reasons.extend(refused);
-    let mut heads = Heads::new(Head {
-        boot_critical: is_boot_critical(service),
-        drain_seconds: service.drain_seconds,
-        scheduler: service.scheduler.clone(),
-        ports: Default::default(),
-    });
     // The frontends of all ports determine how many endpoints each may have.
     let ports = service.ports.iter();
     let found: Vec<_> = ports.map(|port| (port, claimant.frontends(port))).collect();
@@ -45,6 +40,13 @@ pub(crate) fn plan_service(
     let answering: BTreeSet<_> = frontends()
         .filter_map(|place| Some((place.kind, place.address?)))
         .collect();
+    let mut heads = Heads::new(Head {
+        boot_critical: is_boot_critical(service),
+        drain_seconds: service.drain_seconds,
+        scheduler: service.scheduler.clone(),
+        ports: Default::default(),
+        source_ranges: ranges_of(service, &answering),
+    });
     let slices = PortSlices::new(model.slices_of(id).map(AsRef::as_ref));
     let mut parts = Parts {
         left_out: slices.left_out,
@@ -135,10 +137,6 @@ fn questionable(
 /// A port without its lists.
 fn head_port(service: &Service, port: &ServicePort, found: &Frontends) -> HeadPort {
     let external = service.external.as_ref();
-    let ranges = external.and_then(|external| external.source_ranges.as_deref());
-    let balancer = |frontend: &Frontend| frontend.kind == FrontendKind::LoadBalancer;
-    let balancers = found.all.iter().filter(|f| balancer(f));
-    let balancer_ips = balancers.filter_map(|f| f.address);
     HeadPort {
         name: port.name.clone(),
         protocol: port.protocol,
@@ -152,8 +150,18 @@ fn head_port(service: &Service, port: &ServicePort, found: &Frontends) -> HeadPo
             ..ListUse::default()
         }),
         affinity_seconds: service.affinity_seconds,
-        source_ranges: ranges.map_or_else(Vec::new, |ranges| source_ranges(ranges, balancer_ips)),
     }
+}
+
+/// The source ranges of a Service that answers at these addresses.
+fn ranges_of(service: &Service, answering: &BTreeSet<(FrontendKind, IpAddr)>) -> Vec<IpNet> {
+    let external = service.external.as_ref();
+    let ranges = external.and_then(|external| external.source_ranges.as_deref());
+    let balancers = answering
+        .iter()
+        .filter(|(kind, _)| *kind == FrontendKind::LoadBalancer);
+    let addresses = balancers.map(|(_, address)| *address);
+    ranges.map_or_else(Vec::new, |ranges| source_ranges(ranges, addresses))
 }
 
 /// The selection for each family of a port. A family without a frontend is not planned (S-6). A family without

@@ -17,7 +17,7 @@ use hyper::{Method, Request, Response};
 use portolan_metrics::Format;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -26,6 +26,7 @@ pub use authorize::{Denied, authorize};
 use crate::agent_registry::AgentRegistry;
 use crate::auth::Reviewer;
 use crate::convergence::{self, Question};
+use crate::freshness::Freshness;
 use crate::open_files::AcceptErrors;
 use crate::store::Store;
 use crate::telemetry::load::ListenerName;
@@ -40,8 +41,10 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 pub struct Pages {
     /// The metrics of the controller.
     pub metrics: Metrics,
-    /// The plans. The controller is ready once the first version is published.
+    /// The plans. The controller is ready once the first version is published, while its objects are current.
     pub store: Arc<Store>,
+    /// The age of the objects.
+    pub freshness: Arc<Freshness>,
     /// The state of the agents.
     pub registry: Arc<AgentRegistry>,
     /// When this controller started.
@@ -96,16 +99,19 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>, counters: Arc<Counters
 
 impl Pages {
     /// Answers a request. `private` is true if the request came over TLS or loopback.
-    pub async fn answer<B>(&self, request: &Request<B>, private: bool) -> Response<Full<Bytes>> {
+    pub async fn answer<B>(
+        self: &Arc<Self>,
+        request: &Request<B>,
+        private: bool,
+    ) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(405, "only GET\n");
         }
         let path = request.uri().path();
         match path {
-            "/healthz" => text(200, "ok"),
-            "/readyz" if *self.store.changes().borrow() > 0 => text(200, "ok"),
-            "/readyz" => text(503, "nothing is planned yet\n"),
-            "/metrics" => self.metrics(request.headers().get(ACCEPT)),
+            "/healthz" => self.health(),
+            "/readyz" => self.readiness(),
+            "/metrics" => self.metrics(request.headers().get(ACCEPT)).await,
             _ if !private => text(
                 403,
                 "only over TLS or loopback, because the request contains a token\n",
@@ -114,7 +120,9 @@ impl Pages {
                 let header = request.headers().get(AUTHORIZATION);
                 let header = header.and_then(|value| value.to_str().ok());
                 match authorize(self.reviewer.as_deref(), header, path).await {
-                    Ok(()) if path == convergence::PATH => self.convergence(request.uri().query()),
+                    Ok(()) if path == convergence::PATH => {
+                        self.convergence(request.uri().query()).await
+                    }
                     Ok(()) => text(404, "404 page not found\n"),
                     Err(denied) => text(denied.status, denied.message + "\n"),
                 }
@@ -124,25 +132,56 @@ impl Pages {
 }
 
 impl Pages {
-    fn metrics(&self, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
-        let format = Format::wanted(accept.and_then(|value| value.to_str().ok()));
-        match self.metrics.page(format) {
-            Ok(page) => of_type(200, format.content_type(), page),
-            Err(error) => text(500, format!("{error}\n")),
+    /// Whether the engine works. While the API server is lost, a restart would not help.
+    fn health(&self) -> Response<Full<Bytes>> {
+        if self.freshness.is_hung() {
+            return text(503, "planning does not end; a restart is necessary\n");
+        }
+        text(200, "ok")
+    }
+
+    fn readiness(&self) -> Response<Full<Bytes>> {
+        match self.freshness.stale() {
+            Some(stale) => text(503, format!("{stale}\n")),
+            None if *self.store.changes().borrow() > 0 => text(200, "ok"),
+            None => text(503, "nothing is planned yet\n"),
         }
     }
 
-    fn convergence(&self, query: Option<&str>) -> Response<Full<Bytes>> {
+    async fn metrics(self: &Arc<Self>, accept: Option<&HeaderValue>) -> Response<Full<Bytes>> {
+        let format = Format::wanted(accept.and_then(|value| value.to_str().ok()));
+        self.apart(move |pages| match pages.metrics.page(format) {
+            Ok(page) => of_type(200, format.content_type(), page),
+            Err(error) => text(500, format!("{error}\n")),
+        })
+        .await
+    }
+
+    async fn convergence(self: &Arc<Self>, query: Option<&str>) -> Response<Full<Bytes>> {
         let question = match Question::read(query.unwrap_or_default()) {
             Ok(question) => question,
             Err(error) => return text(400, format!("{error}\n")),
         };
-        let now = SystemTime::now();
-        let known = convergence::answer(&question, &self.store, &self.registry, self.started, now);
-        match serde_json::to_vec(&known) {
-            Ok(json) => of_type(200, "application/json", json),
-            Err(error) => text(500, format!("{error}\n")),
-        }
+        self.apart(move |pages| {
+            let (store, registry, now) = (&pages.store, &pages.registry, SystemTime::now());
+            let known = convergence::answer(&question, store, registry, pages.started, now);
+            match serde_json::to_vec(&known) {
+                Ok(json) => of_type(200, "application/json", json),
+                Err(error) => text(500, format!("{error}\n")),
+            }
+        })
+        .await
+    }
+
+    /// Makes an answer on a thread of its own: it counts all nodes, and waits for the engine while it plans, which must
+    /// not delay streams and probes.
+    async fn apart(
+        self: &Arc<Self>,
+        answer: impl FnOnce(&Self) -> Response<Full<Bytes>> + Send + 'static,
+    ) -> Response<Full<Bytes>> {
+        let pages = self.clone();
+        let answer = spawn_blocking(move || answer(pages.as_ref())).await;
+        answer.unwrap_or_else(|error| text(500, format!("{error}\n")))
     }
 }
 
@@ -164,11 +203,34 @@ fn of_type(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Response<
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{SyncSender, sync_channel};
+    use std::thread::JoinHandle;
+    use std::time::Instant;
+
     use http_body_util::BodyExt as _;
+    use portolan_planner::model::Kind;
+    use tokio::sync::{mpsc, oneshot};
+    use tokio::task::spawn_blocking;
+    use tokio::time::advance;
 
     use super::*;
+    use crate::cluster_state::Shared;
+    use crate::engine::{ClusterSource, Engine};
+    use crate::watch::{Answer, Mark, ObjectUpdate};
 
-    async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
+    fn pages(store: &Arc<Store>, freshness: &Arc<Freshness>) -> Arc<Pages> {
+        Arc::new(Pages {
+            metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
+            store: store.clone(),
+            freshness: freshness.clone(),
+            registry: Arc::default(),
+            started: SystemTime::UNIX_EPOCH,
+            tls: None,
+            reviewer: None,
+        })
+    }
+
+    async fn get(pages: &Arc<Pages>, path: &str, local: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
         let response = pages.answer(&request, local).await;
         let status = response.status().as_u16();
@@ -179,14 +241,7 @@ mod tests {
     #[tokio::test]
     async fn health_and_metrics_need_no_token_and_readiness_needs_a_plan() {
         let store: Arc<Store> = Arc::default();
-        let pages = Pages {
-            metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
-            store: store.clone(),
-            registry: Arc::default(),
-            started: SystemTime::UNIX_EPOCH,
-            tls: None,
-            reviewer: None,
-        };
+        let pages = pages(&store, &Arc::default());
         assert_eq!(get(&pages, "/healthz", false).await.0, 200);
         assert_eq!(get(&pages, "/readyz", false).await.0, 503);
         store.publish(portolan_planner::Update::default());
@@ -196,5 +251,134 @@ mod tests {
         assert!(metrics.contains("portolan_controller_plans 0"), "{metrics}");
         assert_eq!(get(&pages, "/debug", false).await.0, 403);
         assert_eq!(get(&pages, "/debug", true).await.0, 401);
+    }
+
+    fn answer(kind: Kind, update: Option<ObjectUpdate>) -> Answer {
+        Answer {
+            kind,
+            update,
+            mark: Mark::default(),
+            arrival: None,
+        }
+    }
+
+    fn empty_list(kind: Kind) -> Answer {
+        let update = ObjectUpdate::All {
+            objects: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        answer(kind, Some(update))
+    }
+
+    /// The status codes of readiness and health.
+    async fn codes(pages: &Arc<Pages>) -> (u16, u16) {
+        let ready = get(pages, "/readyz", false).await.0;
+        (ready, get(pages, "/healthz", false).await.0)
+    }
+
+    /// Holds the lock of the plans until the sender is dropped.
+    async fn lock(known: Shared) -> (SyncSender<()>, JoinHandle<()>) {
+        let (is_locked, locked) = oneshot::channel();
+        let (release, released) = sync_channel::<()>(0);
+        let holding = std::thread::spawn(move || {
+            let lock = known.write();
+            is_locked.send(()).unwrap();
+            drop(released.recv());
+            drop(lock);
+        });
+        locked.await.unwrap();
+        (release, holding)
+    }
+
+    /// S-231. The pages answer without the lock for which the engine waits.
+    #[tokio::test(start_paused = true)]
+    async fn while_planning_hangs_the_controller_is_first_unready_and_then_unhealthy() {
+        let (store, known) = (Arc::<Store>::default(), Shared::default());
+        let freshness: Arc<Freshness> = Arc::default();
+        let pages = pages(&store, &freshness);
+        let engine = Engine::new(known.clone(), store.clone(), None);
+        let engine = engine.with_freshness(freshness.clone());
+        let (answers, received) = mpsc::channel(8);
+        let source = ClusterSource::new(engine, received);
+        let engine = spawn_blocking(move || source.follow());
+        for kind in Kind::ALL {
+            answers.send(empty_list(kind)).await.unwrap();
+        }
+        let mut changes = store.changes();
+        drop(changes.wait_for(|version| *version > 0).await.unwrap());
+        let (release, holding) = lock(known).await;
+        answers.send(answer(Kind::Node, None)).await.unwrap();
+        let begun = Instant::now();
+        while freshness.turn_age().is_zero() {
+            assert!(begun.elapsed().as_secs() < 20, "it does not begin");
+            advance(Duration::from_millis(1)).await;
+        }
+        advance(Duration::from_secs(89)).await;
+        assert_eq!(codes(&pages).await, (200, 200));
+        advance(Duration::from_secs(1)).await;
+        let unready = "stale: planning has not ended for 90 s\n";
+        assert_eq!(get(&pages, "/readyz", false).await.1, unready);
+        assert_eq!(codes(&pages).await, (503, 200));
+        advance(Duration::from_secs(30)).await;
+        assert_eq!(codes(&pages).await, (503, 503));
+        drop(release);
+        holding.join().unwrap();
+        drop(answers);
+        engine.await.unwrap();
+        assert_eq!(codes(&pages).await, (200, 200));
+    }
+
+    /// S-231. A restart would not bring the API server back, and would lose the plans.
+    #[tokio::test(start_paused = true)]
+    async fn without_the_api_server_the_controller_is_unready_but_healthy() {
+        let store: Arc<Store> = Arc::default();
+        let start = tokio::time::Instant::now();
+        let freshness = Arc::new(Freshness::watching([Kind::Service], start));
+        let pages = pages(&store, &freshness);
+        store.publish(portolan_planner::Update::default());
+        assert_eq!(get(&pages, "/readyz", false).await.0, 200);
+        advance(Duration::from_secs(97)).await;
+        let unready = "stale: nothing about Services was received from the API server for 97 s\n";
+        assert_eq!(get(&pages, "/readyz", false).await.1, unready);
+        assert_eq!(codes(&pages).await, (503, 200));
+        freshness.received(Kind::Service);
+        assert_eq!(codes(&pages).await, (200, 200));
+    }
+
+    /// There is one worker here. On a machine with two, two scrapes would have stopped streams, the lease and probes.
+    #[tokio::test]
+    async fn a_scrape_that_waits_for_the_engine_delays_no_probe() {
+        let shared = Shared::default();
+        let mut metrics = Metrics::new(&Counters::default(), Arc::default(), Arc::default());
+        metrics.add_endpoints(shared.clone());
+        let pages = Arc::new(Pages {
+            metrics,
+            store: Arc::default(),
+            freshness: Arc::default(),
+            registry: Arc::default(),
+            started: SystemTime::UNIX_EPOCH,
+            tls: None,
+            reviewer: None,
+        });
+        let (begin, begun) = std::sync::mpsc::sync_channel(0);
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+        let engine = std::thread::spawn(move || {
+            let planning = shared.write();
+            begin.send(()).unwrap();
+            // Ends also if the scrape keeps the test from ending it.
+            ended.recv_timeout(Duration::from_secs(5)).unwrap_err();
+            drop(planning);
+        });
+        begun.recv().unwrap();
+        let scrape = tokio::spawn({
+            let pages = pages.clone();
+            async move { get(&pages, "/metrics", false).await.0 }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(get(&pages, "/healthz", false).await.0, 200);
+        assert!(!scrape.is_finished(), "the engine still plans");
+        drop(end);
+        assert_eq!(scrape.await.unwrap(), 200);
+        engine.join().unwrap();
     }
 }

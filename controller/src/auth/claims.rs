@@ -1,15 +1,14 @@
 //! The claims of a token, not verified. They make refusals cheap and specific, and never admit an agent.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use portolan_proto::MAX_TOKEN_BYTES;
 use serde::Deserialize;
 
 use super::token::Token;
-
-/// Maximum length of a token, in bytes. A longer one is not from a known issuer.
-const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
 /// Unverified claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +19,10 @@ pub(super) struct Claims {
     pub(super) subject: String,
     /// The expiry time.
     pub(super) expires: Option<SystemTime>,
+    /// The issuer.
+    pub(super) issuer: String,
+    /// The node of the token's pod (Kubernetes 1.30 and later).
+    pub(super) node: Option<Arc<str>>,
 }
 
 #[derive(Deserialize)]
@@ -29,6 +32,22 @@ struct Payload {
     #[serde(default)]
     sub: String,
     exp: Option<u64>,
+    #[serde(default)]
+    iss: String,
+    #[serde(default, rename = "kubernetes.io")]
+    bound: Bound,
+}
+
+/// The objects that a token is bound to.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Bound {
+    node: Option<Object>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    name: Arc<str>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +86,8 @@ impl Claims {
             },
             subject: payload.sub,
             expires: expires.and_then(|after| SystemTime::UNIX_EPOCH.checked_add(after)),
+            issuer: payload.iss,
+            node: payload.bound.node.map(|node| node.name),
         })
     }
 }
@@ -97,6 +118,16 @@ pub(super) mod tests {
         }
         let one = Claims::read(&token(&json!({"aud": "x"}))).unwrap();
         assert_eq!((one.audiences, one.expires), (vec!["x".to_owned()], None));
+        assert_eq!((&*one.issuer, one.node), ("", None));
+        let bound = json!({
+            "iss": "https://kubernetes.default.svc",
+            "kubernetes.io": {
+                "namespace": "portolan", "node": {"name": "node-a", "uid": "1"}, "pod": {"name": "p", "uid": "2"},
+            },
+        });
+        let bound = Claims::read(&token(&bound)).unwrap();
+        assert_eq!(bound.issuer, "https://kubernetes.default.svc");
+        assert_eq!(bound.node.as_deref(), Some("node-a"));
     }
 
     #[test]

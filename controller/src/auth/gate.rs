@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tonic::metadata::MetadataMap;
 
 use super::admission::Admission;
+use super::lanes::Source;
 use super::token::Token;
 use super::tokens::Tokens;
 use crate::refusal::{Reason, Refusal};
@@ -19,11 +20,15 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Checks the token of a request.
+    /// Checks the token of a request from `source`.
     ///
     /// # Errors
     /// [`Refusal`] states what is wrong with it.
-    pub async fn admit(&self, metadata: &MetadataMap) -> Result<Admission, Refusal> {
+    pub async fn admit(
+        &self,
+        metadata: &MetadataMap,
+        source: Source,
+    ) -> Result<Admission, Refusal> {
         let Self::Tokens(tokens) = self else {
             return Ok(Admission::anybody());
         };
@@ -38,7 +43,7 @@ impl Gate {
                 "the request has no token (authorization: Bearer); check --token-file of the agent",
             ));
         };
-        let identity = tokens.identity(&token).await?;
-        Ok(Admission::of(tokens.clone(), token, identity))
+        let identity = tokens.identity(&token, source).await?;
+        Ok(Admission::of(tokens.clone(), token, identity, source))
     }
 }

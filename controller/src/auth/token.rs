@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use portolan_proto::MAX_TOKEN_BYTES;
 use ring::digest::{SHA256, digest};
 
 /// A bearer token.
@@ -18,6 +19,11 @@ impl Token {
         let (scheme, token) = value.trim().split_once(' ')?;
         let token = token.trim();
         (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| Self(token.to_owned()))
+    }
+
+    /// The token of a message; `None` if it cannot be one.
+    pub(crate) fn of_message(text: String) -> Option<Self> {
+        (!text.is_empty() && text.len() <= MAX_TOKEN_BYTES).then_some(Self(text))
     }
 
     /// The token itself, to send it on.
@@ -55,6 +61,10 @@ mod tests {
         );
         for other in ["", "Bearer", "Bearer ", "Basic abc", "abc"] {
             assert_eq!(Token::of_header(other), None, "{other:?}");
+        }
+        assert_eq!(Token::of_message("abc.def.ghi".into()), Some(token.clone()));
+        for other in [String::new(), "x".repeat(MAX_TOKEN_BYTES + 1)] {
+            assert_eq!(Token::of_message(other), None);
         }
         assert!(!format!("{token:?}").contains("abc"));
         assert_ne!(token.hash(), Token("abc.def.ghj".into()).hash());

@@ -1,5 +1,5 @@
-//! Reviews agents' tokens with the API server. Concurrent requests with the same token share a review, and a rate
-//! limit protects the API server when all agents reconnect.
+//! Reviews agents' tokens with the API server. Concurrent requests with the same token share a review. Rate limits
+//! protect the API server when all agents reconnect, and agents from clients that send other tokens.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,19 +12,18 @@ use tokio::time::Instant;
 
 use super::cache::Cache;
 use super::claims::Claims;
+use super::issuer::Issuer;
+use super::lanes::{Lane, Lanes, Source};
 use super::reviewer::Reviewer;
+use super::signature::Signature;
 use super::token::{Token, TokenHash};
 use super::verdict::{self, Identity};
-use crate::bucket::Bucket;
 use crate::refusal::{Reason, Refusal};
 use crate::telemetry::metrics::Counters;
 
-/// Token reviews per second after the first burst: 5,000 agents pass in less than a minute.
-const REVIEWS_PER_SECOND: u32 = 100;
-/// Token reviews that may be requested at once.
-const REVIEW_BURST: u32 = 200;
-/// Maximum wait for a token review. An agent that would wait longer is asked to retry later.
-const MAX_REVIEW_WAIT: Duration = Duration::from_secs(5);
+/// A token that expired longer ago, by the clock of the API server, is refused without a review. The clocks of several
+/// API servers differ by less.
+const EXPIRY_LEEWAY: Duration = Duration::from_secs(60);
 
 /// An object by namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,56 +87,58 @@ type Flight = watch::Receiver<Option<Verdict>>;
 pub struct Tokens {
     pub(super) options: TokenOptions,
     reviewer: Arc<dyn Reviewer>,
+    issuer: Arc<Issuer>,
     counters: Arc<Counters>,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     cache: Cache,
-    bucket: Bucket,
+    lanes: Lanes,
     /// Reviews in progress, each shared by all that wait for it.
     flights: HashMap<TokenHash, Flight>,
 }
 
 impl Tokens {
-    /// Tokens that are reviewed by `reviewer`.
+    /// Tokens of this issuer that are reviewed by `reviewer`.
     pub fn new(
         options: TokenOptions,
         reviewer: Arc<dyn Reviewer>,
+        issuer: Arc<Issuer>,
         counters: Arc<Counters>,
     ) -> Arc<Self> {
         Arc::new(Self {
             options,
             reviewer,
+            issuer,
             counters,
-            state: Mutex::new(State {
-                cache: Cache::default(),
-                bucket: Bucket::new(REVIEWS_PER_SECOND, REVIEW_BURST, MAX_REVIEW_WAIT),
-                flights: HashMap::new(),
-            }),
+            state: Mutex::default(),
         })
     }
 
-    /// The identity of a token; cached for up to a minute.
+    /// The identity of a token that a client at `source` sent; cached for up to a minute.
     ///
     /// # Errors
     /// [`Refusal`] states what is wrong with it, or that the API server is unavailable.
-    pub async fn identity(self: &Arc<Self>, token: &Token) -> Verdict {
+    pub async fn identity(self: &Arc<Self>, token: &Token, source: Source) -> Verdict {
         let claims = Claims::read(token);
         verdict::claimed(claims.as_ref(), &self.options)?;
         let Some(claims) = claims else {
             return Err(interrupted());
         };
         let hash = token.hash();
+        if let Some(verdict) = self.cached(&hash) {
+            return verdict;
+        }
+        // Before everything that others need. A forgery is not cached: it would take the place of another verdict, and
+        // finding it costs as much as finding it again.
+        let lane = self.lane(token, &claims, source).await?;
         let mut flight = {
             let mut state = self.state();
-            if let Some(verdict) = state.cache.get(&hash, Instant::now().into_std()) {
-                return verdict;
-            }
             match state.flights.get(&hash) {
                 Some(flight) => flight.clone(),
-                None => self.take_off(&mut state, hash, token, claims)?,
+                None => self.take_off(&mut state, hash, token, claims, &lane)?,
             }
         };
         let landed = flight.wait_for(Option::is_some).await;
@@ -146,9 +147,48 @@ impl Tokens {
     }
 
     /// The same without the cache.
-    pub(super) async fn identity_now(self: &Arc<Self>, token: &Token) -> Verdict {
+    pub(super) async fn identity_now(self: &Arc<Self>, token: &Token, source: Source) -> Verdict {
         self.state().cache.forget(&token.hash());
-        self.identity(token).await
+        self.identity(token, source).await
+    }
+
+    fn cached(&self, hash: &TokenHash) -> Option<Verdict> {
+        self.state().cache.get(hash, Instant::now().into_std())
+    }
+
+    /// The lane of a token, or why it needs no review. Only what is certain is refused: an API server knows keys and
+    /// issuers that it does not publish, and the clock of this machine plays no part.
+    async fn lane(&self, token: &Token, claims: &Claims, source: Source) -> Result<Lane, Refusal> {
+        let undecided = Lane::Undecided(source);
+        let Some(known) = self.issuer.known().await else {
+            return Ok(undecided);
+        };
+        match known.keys.check(token) {
+            Signature::Forged => return Err(verdict::forged()),
+            Signature::Undecided => {
+                self.issuer.want();
+                return Ok(undecided);
+            }
+            Signature::Genuine => {}
+        }
+        // The document names only the first of several issuers.
+        let is_other = |name: &String| *name != claims.issuer;
+        if known.name.as_ref().is_some_and(is_other) {
+            return Ok(undecided);
+        }
+        let now = known.time(Instant::now());
+        let earliest = now.and_then(|now| now.checked_sub(EXPIRY_LEEWAY));
+        let has_ended = |end: &SystemTime| earliest.is_some_and(|earliest| *end < earliest);
+        if let Some(end) = claims.expires.filter(has_ended) {
+            return Err(verdict::expired(end));
+        }
+        // Tokens without a node share a budget: the review rejects them.
+        Ok(Lane::Genuine(claims.node.clone().unwrap_or_default()))
+    }
+
+    /// The time by the clock of the API server, or else of this machine.
+    fn now(&self) -> SystemTime {
+        self.issuer.time().unwrap_or_else(SystemTime::now)
     }
 
     /// Starts a review, which continues even if no caller waits any more.
@@ -158,8 +198,9 @@ impl Tokens {
         hash: TokenHash,
         token: &Token,
         claims: Claims,
+        lane: &Lane,
     ) -> Result<Flight, Refusal> {
-        let Some(wait) = state.bucket.take(Instant::now().into_std()) else {
+        let Some(wait) = state.lanes.take(lane, Instant::now().into_std()) else {
             return Err(Refusal::new(
                 Reason::busy,
                 "too many agents connect at once; token reviews are rate-limited, retry \
@@ -172,9 +213,9 @@ impl Tokens {
         drop(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             let verdict = tokens.review(&token, &claims).await;
+            let (now, wall) = (Instant::now().into_std(), tokens.now());
             let mut state = tokens.state();
-            let now = Instant::now().into_std();
-            state.cache.put(hash, &verdict, now, SystemTime::now());
+            state.cache.put(hash, &verdict, now, wall);
             state.flights.remove(&hash);
             drop(state);
             landing.send_replace(Some(verdict));
@@ -192,7 +233,7 @@ impl Tokens {
             );
             Refusal::new(Reason::api_server, message)
         })?;
-        verdict::reviewed(&status, claims, &self.options, SystemTime::now())
+        verdict::reviewed(&status, claims, &self.options, self.now())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -206,4 +247,4 @@ fn interrupted() -> Refusal {
 
 #[cfg(test)]
 #[path = "tokens_tests.rs"]
-mod tests;
+pub(super) mod tests;

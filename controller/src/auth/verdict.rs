@@ -116,12 +116,8 @@ fn of_account(subject: &str, options: &TokenOptions) -> Result<(), Refusal> {
 }
 
 fn not_accepted(status: &TokenReviewStatus, claims: &Claims, now: SystemTime) -> Refusal {
-    if let Some(expires) = claims.expires.filter(|expires| *expires <= now) {
-        let message = format!(
-            "the token expired at {}; check that the kubelet renews --token-file of the agent, and the clocks",
-            at(expires)
-        );
-        return Refusal::new(Reason::expired, message);
+    if let Some(end) = claims.expires.filter(|end| *end <= now) {
+        return expired(end);
     }
     let message = format!(
         "the API server does not accept the token ({}); check whether the agent's pod or its service account was deleted, \
@@ -129,6 +125,24 @@ fn not_accepted(status: &TokenReviewStatus, claims: &Claims, now: SystemTime) ->
         error_text(status)
     );
     Refusal::new(Reason::not_accepted, message)
+}
+
+/// The refusal of a token that has expired.
+pub(super) fn expired(end: SystemTime) -> Refusal {
+    let message = format!(
+        "the token expired at {}; check that the kubelet renews --token-file of the agent, and the clocks",
+        at(end)
+    );
+    Refusal::new(Reason::expired, message)
+}
+
+/// The refusal of a token whose signature is wrong.
+pub(super) fn forged() -> Refusal {
+    Refusal::new(
+        Reason::forged,
+        "the signature of the token is not of the API server that this controller uses: the token is forged or was \
+         changed; check --token-file of the agent",
+    )
 }
 
 fn error_text(status: &TokenReviewStatus) -> String {

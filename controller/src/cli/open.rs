@@ -8,7 +8,7 @@ use kube::Client;
 use rustls::ServerConfig;
 
 use crate::auth::tls::{Keeper, Presented, Spoken, server_config};
-use crate::auth::{ApiReviewer, Gate, Tokens};
+use crate::auth::{ApiReviewer, Gate, Issuer, Tokens};
 use crate::config::{Certificate, Security};
 use crate::stream::{Entrance, Listen, Listener};
 use crate::telemetry::metrics::Counters;
@@ -55,8 +55,9 @@ pub(super) async fn open(
     };
     let with = |spoken| server_config(presented.clone(), spoken).context("set up TLS");
     let (config, pages) = (with(Spoken::Streams)?, with(Spoken::Pages)?);
+    let issuer = Issuer::follow(client.clone(), counters.clone());
     let reviewer = Arc::new(ApiReviewer::new(client));
-    let tokens = Tokens::new(options, reviewer, counters.clone());
+    let tokens = Tokens::new(options, reviewer, issuer, counters.clone());
     let entrance = Entrance::secure(config, Gate::Tokens(tokens), counters.clone());
     let (listener, listen) = listen.open(entrance).await?;
     Ok(Opened {

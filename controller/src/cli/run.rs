@@ -172,19 +172,16 @@ async fn follow(
     let agents = config.agents.zip(port(&listen));
     let own = own_name(lease.as_ref());
     let changes = telemetry.changes.clone();
-    let engine = Engine::new(Shared::default(), store.clone(), config.plans_dir);
-    let engine = engine.with_changes(changes.clone());
-    let metrics = observe(
-        telemetry,
-        &counters,
-        &store,
-        &registry,
-        (engine.known(), &own),
-    );
+    let freshness = Arc::new(feed.freshness());
+    let engine = Engine::new(Shared::default(), store.clone(), config.plans_dir)
+        .with_changes(changes.clone())
+        .with_freshness(freshness.clone());
+    let metrics = observe(telemetry, &counters, &store, &registry, (&engine, &own));
     let mut following = Following::start(feed, engine, lease, agents, &store, &registry, &own);
     let pages = Pages {
         metrics,
         store: store.clone(),
+        freshness: freshness.clone(),
         registry: registry.clone(),
         started: SystemTime::now(),
         reviewer,
@@ -193,8 +190,8 @@ async fn follow(
     let pages = admin::serve(config.admin, Arc::new(pages), counters);
     let (end, ended) = oneshot::channel::<()>();
     let ended = async { drop(ended.await) };
-    let listener = listener.with_changes(changes).with_places(places);
-    let served = serve(listener, store, registry, ended);
+    let listener = listener.with_changes(changes).with_freshness(freshness);
+    let served = serve(listener.with_places(places), store, registry, ended);
     let result = tokio::select! {
         result = served => result.context("serve plans"),
         // Agent streams do not end on their own, so the server is not awaited; agents reconnect to another
@@ -245,10 +242,11 @@ fn observe(
     counters: &Counters,
     store: &Arc<Store>,
     registry: &Arc<AgentRegistry>,
-    (known, own): (Shared, &str),
+    (engine, own): (&Engine, &str),
 ) -> Metrics {
     let mut metrics = Metrics::new(counters, registry.clone(), store.clone());
-    metrics.add_endpoints(known);
+    metrics.add_endpoints(engine.known());
+    metrics.add_freshness(engine.freshness());
     metrics.add(&telemetry.figures);
     telemetry.follow(registry.clone(), store.clone(), own);
     metrics

@@ -74,7 +74,7 @@ pub(super) struct TrustArguments {
     )]
     agent_service_account: Named,
     /// Interval between token reviews of an open stream in seconds, plus up to 50 % jitter. A stream whose pod was
-    /// deleted or whose token has expired is then closed.
+    /// deleted is then closed, and one whose last token has expired.
     #[arg(
         long,
         value_name = "SECONDS",

@@ -144,9 +144,9 @@ mod tests {
         assert!(ask(7).behind.is_empty());
         assert_eq!(ask(8).behind, ["EndpointSlice"]);
 
-        let a = registry.connected("a", "0.1.0", None, at(10));
+        let (_, a) = registry.connected("a", "0.1.0", None, at(10));
         a.reached(2);
-        let b = registry.connected("b", "0.1.0", None, at(10));
+        let (_, b) = registry.connected("b", "0.1.0", None, at(10));
         b.reached(1);
         let failed = Acked {
             failures: vec!["no memory".into()],
@@ -154,8 +154,8 @@ mod tests {
             ..Acked::default()
         };
         registry.acked("b", failed, at(20));
-        registry.connected("c", "0.1.0", None, at(10));
-        registry.gone("c", at(10), at(70));
+        let (c, _) = registry.connected("c", "0.1.0", None, at(10));
+        registry.gone("c", c, at(70));
         let found = ask(7);
         assert_eq!(found.waiting.len(), 1);
         assert_eq!(found.waiting[0].node, "b");

@@ -143,7 +143,9 @@ impl ClusterSource {
 
     /// Runs until all watches have ended.
     pub fn follow(mut self) {
+        let freshness = self.engine.freshness();
         while let Next::Now(first) = self.next() {
+            let _turn = freshness.turn();
             let start = Instant::now();
             let mut batch = Vec::from_iter(first);
             while batch.len() < MAX_BATCH_ANSWERS

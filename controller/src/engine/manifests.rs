@@ -51,6 +51,8 @@ impl ManifestSource {
 
     /// Scans the manifests once, and publishes if something changed.
     pub fn look(&mut self) {
+        let freshness = self.engine.freshness();
+        let _turn = freshness.turn();
         let start = Instant::now();
         match self.folder.scan() {
             Ok(None) => {}

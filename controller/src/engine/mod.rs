@@ -24,6 +24,7 @@ pub use cluster::ClusterSource;
 pub use manifests::ManifestSource;
 
 use crate::cluster_state::Shared;
+use crate::freshness::Freshness;
 use crate::store::Store;
 use crate::store::cause::ChangeTimes;
 use crate::telemetry::changes::{Change, Changes, SPANS};
@@ -49,6 +50,7 @@ pub struct Engine {
     known: Shared,
     listener: Option<Listener>,
     changes: Changes,
+    freshness: Arc<Freshness>,
     published: bool,
     journal: Journal,
 }
@@ -70,6 +72,7 @@ impl Engine {
             known,
             listener: None,
             changes: Changes::default(),
+            freshness: Arc::default(),
             published: false,
             journal: Journal::default(),
         }
@@ -92,6 +95,18 @@ impl Engine {
     pub fn with_changes(mut self, changes: Changes) -> Self {
         self.changes = changes;
         self
+    }
+
+    /// Records each turn in `freshness`.
+    #[must_use]
+    pub fn with_freshness(mut self, freshness: Arc<Freshness>) -> Self {
+        self.freshness = freshness;
+        self
+    }
+
+    /// The age of the objects and of the present turn.
+    pub fn freshness(&self) -> Arc<Freshness> {
+        self.freshness.clone()
     }
 
     /// Plans the events since `start`, and publishes the difference. The first publication happens even without

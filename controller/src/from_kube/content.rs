@@ -1,11 +1,11 @@
-//! The stored content of a revision: the settings and the agents' DaemonSet.
+//! The stored content of a revision: the settings, and which template the agents' DaemonSets have.
 
 use portolan_crds::{OverrideSpec, ProxyConfig as Given, SettingsSpec};
 use portolan_planner::model::{Override, Revision};
 use portolan_rollout_policy::State;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::agents::AgentsRecord;
 use super::field::FieldError;
 use super::settings::{patch, settings};
 
@@ -16,13 +16,13 @@ pub(super) struct Content {
     settings: SettingsSpec,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<OverrideSpec>,
-    /// The template of the agents' DaemonSet; `None` if the controller does not manage agents.
+    /// The agents; `None` if the controller does not manage agents.
     #[serde(skip_serializing_if = "Option::is_none")]
-    agents: Option<Value>,
+    agents: Option<AgentsRecord>,
 }
 
 impl Content {
-    pub(super) fn of(object: &Given, agents: Option<&Value>) -> Self {
+    pub(super) fn of(object: &Given, agents: Option<&AgentsRecord>) -> Self {
         Self {
             settings: object.spec.settings.clone().unwrap_or_default(),
             overrides: object.spec.overrides.clone().unwrap_or_default(),
@@ -72,16 +72,22 @@ impl Content {
     }
 }
 
-/// The agents of a revision: the template of their DaemonSet. `None` if the revision has none, or it is unreadable.
+/// The agents of a revision; `None` if it has none, or it is unreadable.
 #[must_use]
-pub fn agents_of(state: &State, number: u64) -> Option<Value> {
-    Content::read(&state.revision(number)?.content).ok()?.agents
+pub fn agents_of(state: &State, number: u64) -> Option<AgentsRecord> {
+    agents_in(&state.revision(number)?.content)
+}
+
+/// The agents in the content of a revision; `None` if it has none, or it is unreadable.
+#[must_use]
+pub fn agents_in(content: &str) -> Option<AgentsRecord> {
+    Content::read(content).ok()?.agents
 }
 
 /// The state with agents in all revisions. A revision without agents was recorded by a controller that did not manage
 /// them, so no change brought the agents there were: it gets the agents of the current revision, else `agents`.
 #[must_use]
-pub fn with_agents(mut state: State, agents: Option<&Value>) -> State {
+pub fn with_agents(mut state: State, agents: Option<&AgentsRecord>) -> State {
     let current = agents_of(&state, state.current);
     let Some(agents) = current.as_ref().or(agents) else {
         return state;
@@ -101,13 +107,19 @@ pub fn with_agents(mut state: State, agents: Option<&Value>) -> State {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
+    use super::super::agents::Sha256;
     use super::*;
+
+    fn agents(template: &str) -> AgentsRecord {
+        AgentsRecord {
+            sha256: Sha256::of(template),
+            image: Some(format!("r/portolan-agent:{template}")),
+        }
+    }
 
     #[test]
     fn agents_are_stored_with_settings_and_settings_alone_distinguish_revisions() {
-        let agents = json!({"kind": "DaemonSet"});
+        let (agents, other) = (agents("1"), agents("2"));
         let object = Given::new("default", portolan_crds::ProxyConfigSpec::default());
         let with = Content::of(&object, Some(&agents));
         let without = Content::of(&object, None);
@@ -119,7 +131,6 @@ mod tests {
         assert_eq!(agents_of(&given, 1), Some(agents));
         assert_eq!(given.history[0].content, with.text().unwrap().into());
         // Stored agents stay.
-        let other = json!({"kind": "another"});
         assert_eq!(with_agents(given.clone(), Some(&other)), given);
         assert_eq!(with_agents(first.clone(), None), first);
         // An earlier revision gets the agents in force, not the ones asked for.

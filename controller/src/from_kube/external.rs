@@ -49,7 +49,6 @@ pub(super) fn external(
         balancer || has_node_port || !external.ips.is_empty() || external.health_port.is_some();
     if is_external {
         let ranges = spec.load_balancer_source_ranges.as_deref();
-        // A head contains the ranges of each port.
         let guarded = service.ports.len() * external.balancer_ips.len().max(1);
         let most = (MAX_ALLOWED_SOURCES / guarded.max(1)).min(MAX_SOURCE_RANGES);
         external.source_ranges = source_ranges(ranges.unwrap_or_default(), most, &mut ignored);
@@ -62,7 +61,7 @@ const MAX_FRONTENDS: usize = 2_048;
 /// Maximum number of source ranges of a Service.
 const MAX_SOURCE_RANGES: usize = 1_000;
 /// Maximum product of the load balancer addresses, ports and source ranges of a Service: entries of a kernel set.
-const MAX_ALLOWED_SOURCES: usize = 32_768;
+const MAX_ALLOWED_SOURCES: usize = 65_536;
 // At least one range is left for any number of frontends.
 const _: () = assert!(MAX_ALLOWED_SOURCES >= MAX_FRONTENDS);
 

@@ -3,6 +3,7 @@
 //! An invalid object is rejected as a whole, and [`FieldError`] names the field. Values that the API accepts but a
 //! proxy cannot use are left out and recorded with the object (S-8, S-9, S-111).
 
+mod agents;
 mod annotations;
 mod content;
 mod detection;
@@ -16,7 +17,8 @@ mod rollout;
 mod service;
 mod settings;
 
-pub use content::{agents_of, with_agents};
+pub use agents::{AgentsRecord, Sha256};
+pub use content::{agents_in, agents_of, with_agents};
 pub use endpoint_slice::endpoint_slice;
 pub use field::FieldError;
 pub use node::{node, service_cidr};

@@ -12,20 +12,20 @@ use portolan_rollout_policy::{
     Asked, By, Gates, Moment, OnFailure, Partly, Policy, Progress, Reach, Revision, Scope, Share,
     Stage, State, Wave,
 };
-use serde_json::Value;
 
+use super::agents::AgentsRecord;
 use super::content::Content;
 use super::field::{FieldError, bounded};
 
 /// Prefix of revision names.
 const PREFIX: &str = "default-";
 
-/// The wanted revision and the policy of its rollout. If the controller manages agents, the template of their
-/// DaemonSet is part of the revision.
+/// The wanted revision and the policy of its rollout. If the controller manages agents, the hash of their template is
+/// part of the revision.
 ///
 /// # Errors
 /// [`FieldError`] names the invalid field of `spec.rollout`, and what is allowed.
-pub fn asked(object: &Given, agents: Option<&Value>) -> Result<Asked, FieldError> {
+pub fn asked(object: &Given, agents: Option<&AgentsRecord>) -> Result<Asked, FieldError> {
     let generation = object.metadata.generation.unwrap_or_default();
     Ok(Asked {
         content: Content::of(object, agents).text()?.into(),

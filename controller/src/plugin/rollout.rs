@@ -285,8 +285,7 @@ fn history(rollout: &RolloutStatus, out: &mut impl Write) -> io::Result<()> {
 /// The image of the agents in a revision; `None` if the controller does not manage agents.
 fn image(one: &RevisionRecord) -> Option<String> {
     let content: Value = serde_json::from_str(&one.content).ok()?;
-    let image = content.pointer("/agents/spec/template/spec/containers/0/image")?;
-    Some(image.as_str()?.to_owned())
+    Some(content["agents"]["image"].as_str()?.to_owned())
 }
 
 #[cfg(test)]
@@ -332,8 +331,7 @@ mod tests {
             excused_nodes: vec!["node-9".into()],
             ..rollout(RolloutPhase::Progressing, "default-4", "default-7")
         };
-        let containers = json!([{"image": "r/portolan-agent:2"}]);
-        let agents = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        let agents = json!({"sha256": "0".repeat(64), "image": "r/portolan-agent:2"});
         status.history[2].content = json!({"agents": agents}).to_string();
         let mut out = Vec::new();
         write_status(&status, &mut out).unwrap();

@@ -17,6 +17,7 @@ use super::previous::Previous;
 use super::write::{
     Act, Call, Failure, FailureClass, Kind, ListedPlan, ListedSlice, Outcome, Target,
 };
+use crate::leading::Leading;
 
 /// The field manager. It takes back changes that others make to our fields.
 const MANAGER: &str = "portolan-controller";
@@ -46,22 +47,33 @@ impl Calls {
         }
     }
 
-    /// Makes a call and returns its outcome.
-    pub(super) async fn make(self, call: Box<Call>) -> (Box<Call>, Outcome) {
+    /// Makes a call and returns its outcome. What only the leader may do ends with its leadership: the next leader must
+    /// not be overtaken by a write of this one.
+    pub(super) async fn make(self, call: Box<Call>, mut leading: Leading) -> (Box<Call>, Outcome) {
+        let for_all = call.target.is_for_all();
+        let outcome = tokio::select! {
+            // First: a request must not even begin after the end.
+            biased;
+            () = leading.ends(), if !for_all => Outcome::Abandoned,
+            outcome = self.within_time(&call) => outcome,
+        };
+        (call, outcome)
+    }
+
+    /// The outcome of a call, at the latest after its timeout.
+    async fn within_time(&self, call: &Call) -> Outcome {
         let longest = match call.act {
             Act::List => LIST_TIMEOUT,
             _ => CALL_TIMEOUT,
         };
-        let made = tokio::time::timeout(longest, self.attempt(&call)).await;
-        let outcome = match made {
+        match tokio::time::timeout(longest, self.attempt(call)).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => Outcome::Failed(failure(&call, &error)),
+            Ok(Err(error)) => Outcome::Failed(failure(call, &error)),
             Err(_) => Outcome::Failed(Failure {
                 class: FailureClass::Unreachable,
                 text: format!("no answer within {} s", longest.as_secs()),
             }),
-        };
-        (call, outcome)
+        }
     }
 
     async fn attempt(&self, call: &Call) -> kube::Result<Outcome> {

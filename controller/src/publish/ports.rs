@@ -69,7 +69,7 @@ fn ports(head: &Head, reader: Reader<'_>) -> (Vec<crds::PlannedPort>, u32) {
     let mut ports = Vec::new();
     let mut bytes = 0;
     for port in head.ports.iter().take(limit::PORTS) {
-        let port = self::port(port, reader);
+        let port = self::port(head, port, reader);
         bytes += size(&port);
         if bytes > MAX_PORTS_BYTES {
             break;
@@ -80,8 +80,8 @@ fn ports(head: &Head, reader: Reader<'_>) -> (Vec<crds::PlannedPort>, u32) {
     (ports, u32::try_from(omitted).unwrap_or(u32::MAX))
 }
 
-fn port(port: &HeadPort, reader: Reader<'_>) -> crds::PlannedPort {
-    let ranges = port.source_ranges.iter().map(ToString::to_string);
+fn port(head: &Head, port: &HeadPort, reader: Reader<'_>) -> crds::PlannedPort {
+    let ranges = head.source_ranges_of(port).iter().map(ToString::to_string);
     crds::PlannedPort {
         name: port.name.to_string(),
         protocol: match port.protocol {

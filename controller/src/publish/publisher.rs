@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::Client;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -17,13 +16,14 @@ use super::updates::{Inbox, UpdateSender};
 use crate::agent_registry::AgentRegistry;
 use crate::cluster_state::Shared;
 use crate::events::Events;
+use crate::leading::Leading;
 
 /// Maximum number of concurrent calls to the API server.
 const MAX_CONCURRENT_CALLS: usize = 16;
 /// Time for which updates are collected before they are processed. In a large cluster, agents send thousands of
 /// reports per second.
 const GATHER_INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum number of targets processed before other tasks get their turn.
+/// Maximum number of targets processed before calls and updates get their turn.
 const MAX_CONSECUTIVE_TARGETS: usize = 32;
 /// Maximum wait if nothing is due.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(3600);
@@ -36,8 +36,7 @@ pub struct Publisher {
     inbox: Arc<Inbox>,
     start: Instant,
     wall: fn() -> SystemTime,
-    /// Whether this controller leads; `None` if it is the only one.
-    leading: Option<watch::Receiver<bool>>,
+    leading: Leading,
 }
 
 impl std::fmt::Debug for Publisher {
@@ -72,17 +71,16 @@ impl Publisher {
             inbox: inbox.clone(),
             start: Instant::now(),
             wall,
-            leading: None,
+            leading: Leading::alone(),
         };
         (publisher, UpdateSender::new(inbox, wall))
     }
 
-    /// Writes plans, slices and the ProxyConfig only while `leading` is true. Statuses are always written.
+    /// Writes plans, slices and the ProxyConfig only while this controller leads. Statuses are always written.
     #[must_use]
-    pub fn while_leading(mut self, leading: watch::Receiver<bool>) -> Self {
-        let leads = *leading.borrow();
-        self.reconcilers.lead(leads, self.now());
-        self.leading = Some(leading);
+    pub fn while_leading(mut self, leading: Leading) -> Self {
+        self.leading = leading;
+        self.lead(self.leading.now());
         self
     }
 
@@ -107,6 +105,9 @@ impl Publisher {
         let mut gathered = self.start;
         loop {
             let mut wake = MAX_IDLE_WAIT;
+            if self.reconcilers.leads() && !self.leading.now() {
+                self.lead(false);
+            }
             for _ in 0..MAX_CONSECUTIVE_TARGETS {
                 wake = Duration::ZERO;
                 if under_way.len() == MAX_CONCURRENT_CALLS {
@@ -115,7 +116,10 @@ impl Publisher {
                 }
                 let now = self.now();
                 match self.reconcilers.next(now) {
-                    Step::Call(call) => under_way.push(self.calls.clone().make(call)),
+                    Step::Call(call) => {
+                        let leading = self.leading.clone();
+                        under_way.push(self.calls.clone().make(call, leading));
+                    }
                     Step::Again => {}
                     Step::Wait(until) => {
                         let until = until.unwrap_or(now.elapsed + MAX_IDLE_WAIT);
@@ -142,13 +146,17 @@ impl Publisher {
                     let now = self.now();
                     self.reconcilers.reported(nodes, now);
                 }
-                leads = led(&mut self.leading) => {
-                    let now = self.now();
-                    self.reconcilers.lead(leads, now);
+                () = turns(&mut self.leading, self.reconcilers.leads()) => {
+                    self.lead(!self.reconcilers.leads());
                 }
                 () = sleep_until(wake) => {}
             }
         }
+    }
+
+    fn lead(&mut self, leads: bool) {
+        let now = self.now();
+        self.reconcilers.lead(leads, now);
     }
 
     fn now(&self) -> Now {
@@ -159,15 +167,13 @@ impl Publisher {
     }
 }
 
-/// Waits for a change of leadership, and returns whether this controller leads.
-async fn led(leading: &mut Option<watch::Receiver<bool>>) -> bool {
-    let Some(leading) = leading else {
-        return std::future::pending().await;
-    };
-    match leading.changed().await {
-        Ok(()) => *leading.borrow_and_update(),
-        // The leader election has ended; the last state stays.
-        Err(_) => std::future::pending().await,
+/// Waits until this controller begins to lead, or stops.
+async fn turns(leading: &mut Leading, leads: bool) {
+    if leads {
+        leading.ends().await;
+    } else if !leading.begins().await {
+        // The election has ended: it never leads again.
+        std::future::pending().await
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use portolan_crds as crds;
 use portolan_crds::condition;
 
@@ -223,7 +223,7 @@ pub fn status(
         undecodable: acked.map_or_else(Vec::new, |acked| sentences(&acked.undecodable)),
         agent_version: delivery.map(agent_version),
         agent_pod: delivery.and_then(agent_pod),
-        heartbeat_time: Some(moment(now)),
+        heartbeat_time: Some(heartbeat(now)),
         conditions,
     }
 }
@@ -387,4 +387,12 @@ pub(super) fn moment(time: SystemTime) -> Time {
     let seconds = since_epoch.map_or(0, |since| since.as_secs());
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     Time(Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// A heartbeat. Its microseconds distinguish those of different controllers.
+fn heartbeat(time: SystemTime) -> MicroTime {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
+    let microseconds = since_epoch.map_or(0, |since| since.as_micros());
+    let microseconds = i64::try_from(microseconds).unwrap_or(i64::MAX);
+    MicroTime(Timestamp::from_microsecond(microseconds).unwrap_or(Timestamp::UNIX_EPOCH))
 }

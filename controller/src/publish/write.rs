@@ -118,6 +118,8 @@ pub(super) enum Outcome {
     Plans(Vec<ListedPlan>),
     /// All slices.
     Slices(Vec<ListedSlice>),
+    /// Leadership ended before there was an answer. It is unknown whether the server carried it out.
+    Abandoned,
     /// The call failed.
     Failed(Failure),
 }

@@ -10,6 +10,7 @@ mod changed;
 mod count;
 mod encoded;
 mod history;
+mod node_addresses;
 mod snapshot;
 mod step;
 mod sums;
@@ -32,6 +33,7 @@ use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
 pub use history::HistoryLimits;
 use history::{History, Was};
+use node_addresses::NodeAddresses;
 use snapshot::SharedSnapshot;
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
@@ -68,6 +70,7 @@ struct Plans {
     numbered: Numbered,
     sums: Sums,
     nodes: BTreeMap<Arc<str>, Arc<EncodedNode>>,
+    node_addresses: NodeAddresses,
     /// Addresses with an endpoint in any state.
     residents: BTreeSet<IpAddr>,
     history: History,
@@ -224,6 +227,12 @@ impl Store {
         plans.nodes.contains_key(node)
     }
 
+    /// Whether a node with a plan has this address.
+    pub fn is_node_address(&self, address: IpAddr) -> bool {
+        let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
+        plans.node_addresses.contains(address)
+    }
+
     /// The names of all nodes that have a plan, in order.
     pub fn node_names(&self) -> Vec<Arc<str>> {
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
@@ -319,12 +328,14 @@ impl Plans {
                 // Before the old node is removed, so that the sum of a zone with one node is not recomputed for each
                 // change of it.
                 self.sums.add_node(&entry, self.services.values());
+                self.node_addresses.add(&entry.addresses);
                 self.nodes.insert(name, Arc::new(EncodedNode::new(entry)))
             }
             None => self.nodes.remove(&name),
         };
         if let Some(old) = old {
             self.sums.remove_node(&old.value);
+            self.node_addresses.remove(&old.value.addresses);
         }
     }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 use portolan_plan::PlanHash;
 use portolan_proto::wire;
 use portolan_proto::wire::agent_message::Message as Answer;
-use tonic::{Status, Streaming};
+use tonic::Status;
 use tracing::{debug, warn};
 
+use super::answers::Answers;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
 use super::drift;
@@ -66,7 +67,7 @@ impl Sent {
 /// Waits for the answer to a batch and records it on the registry. Returns false if the agent needs the whole plan.
 /// Status messages received meanwhile are processed.
 pub(super) async fn wait(
-    answers: &mut Streaming<wire::AgentMessage>,
+    answers: &mut Answers<'_>,
     hello: &wire::Hello,
     sent: &Sent,
     registry: &AgentRegistry,

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use super::connection::Io;
 use super::entrance::Entrance;
+use crate::freshness::Freshness;
 use crate::open_files::Places;
 use crate::telemetry::changes::Changes;
 use crate::telemetry::metrics::Counters;
@@ -81,6 +82,7 @@ pub struct Listener {
     pub(super) socket: Socket,
     pub(super) entrance: Entrance,
     pub(super) changes: Changes,
+    pub(super) freshness: Arc<Freshness>,
 }
 
 impl Listener {
@@ -95,6 +97,12 @@ impl Listener {
     pub fn with_places(mut self, places: Places) -> Self {
         self.entrance.places = places;
         self
+    }
+
+    /// Reports the age of the objects to agents.
+    #[must_use]
+    pub fn with_freshness(self, freshness: Arc<Freshness>) -> Self {
+        Self { freshness, ..self }
     }
 }
 
@@ -171,6 +179,7 @@ impl Listen {
             socket,
             entrance,
             changes: Changes::default(),
+            freshness: Arc::default(),
         };
         Ok((listener, listen))
     }

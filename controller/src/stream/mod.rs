@@ -3,6 +3,8 @@
 //! Touches: the network. One task per stream; a slow agent delays only its own stream.
 
 mod ack;
+mod age;
+mod answers;
 mod behind;
 mod confirmed;
 mod connection;
@@ -16,6 +18,7 @@ mod session;
 mod trip;
 mod whole_plans;
 
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +35,8 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::agent_registry::AgentRegistry;
-use crate::auth::{Admission, Reason, Refusal};
+use crate::auth::{Admission, Reason, Refusal, Source};
+use crate::freshness::Freshness;
 use crate::store::Store;
 use crate::telemetry::changes::Changes;
 
@@ -57,6 +61,9 @@ struct Plans {
     registry: Arc<AgentRegistry>,
     entrance: Entrance,
     changes: Changes,
+    freshness: Arc<Freshness>,
+    /// Changes of the age that agents have to know.
+    ages: watch::Receiver<()>,
     pace: Pace,
     whole_plans: WholePlans,
     /// True once the server is about to end.
@@ -121,7 +128,7 @@ impl Plans {
         };
         let admitted = match peer.filter(|peer| peer.plain) {
             Some(_) => Err(plain()),
-            None => self.entrance.gate.admit(metadata).await,
+            None => self.entrance.gate.admit(metadata, self.source(peer)).await,
         };
         let from = peer.map_or("", |peer| &peer.from);
         let admitted = admitted.inspect_err(|refusal| self.entrance.refusals.note(from, refusal));
@@ -129,6 +136,14 @@ impl Plans {
             peer.let_in();
         }
         Ok(admitted?)
+    }
+
+    /// Where a client connects from. The name of a Unix socket is no address.
+    fn source(&self, peer: Option<&Peer>) -> Source {
+        let address = peer.and_then(|peer| peer.from.parse::<IpAddr>().ok());
+        let address = address.map(|address| address.to_canonical());
+        let is_node = address.is_some_and(|address| self.store.is_node_address(address));
+        Source { address, is_node }
     }
 }
 
@@ -152,12 +167,16 @@ pub async fn serve(
         socket,
         entrance,
         changes,
+        freshness,
     } = listener;
+    let new_ages = watch::Sender::new(());
     let plans = PlanStreamServer::new(Plans {
         store,
         registry,
         entrance: entrance.clone(),
         changes,
+        freshness: freshness.clone(),
+        ages: new_ages.subscribe(),
         pace: Pace::default(),
         whole_plans: WholePlans::new(entrance.counters.clone()),
         ending,
@@ -171,7 +190,10 @@ pub async fn serve(
         Socket::Tcp(_) => None,
     };
     let incoming = ReceiverStream::new(entrance.receive(socket));
-    let served = server.serve_with_incoming_shutdown(incoming, end).await;
+    let served = tokio::select! {
+        served = server.serve_with_incoming_shutdown(incoming, end) => served,
+        never = freshness.follow(&new_ages) => match never {},
+    };
     if let Some(path) = path {
         // A remaining socket is replaced at the next start.
         drop(std::fs::remove_file(path));

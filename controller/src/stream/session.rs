@@ -17,13 +17,15 @@ use tracing::{info, warn};
 
 use super::Plans;
 use super::ack::{self, AgentRecords, Sent};
+use super::age;
+use super::answers::Answers;
 use super::behind;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
 use super::outgoing::Outgoing;
 use super::pace::Turns;
 use super::trip::Trip;
-use crate::agent_registry::{AgentRegistry, InForce};
+use crate::agent_registry::{AgentRegistry, InForce, StreamId};
 use crate::auth::Admission;
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::watch::Mark;
@@ -62,10 +64,10 @@ pub(super) async fn run(
 async fn serve(
     plans: &Plans,
     admission: &Admission,
-    mut answers: Streaming<wire::AgentMessage>,
+    mut messages: Streaming<wire::AgentMessage>,
     mut outgoing: Outgoing,
 ) {
-    let mut hello = match answers.message().await {
+    let mut hello = match messages.message().await {
         Ok(Some(wire::AgentMessage {
             message: Some(Answer::Hello(hello)),
         })) => hello,
@@ -81,12 +83,17 @@ async fn serve(
         outgoing.end(refusal.into()).await;
         return;
     }
+    if let Some(refusal) = age::refusal(plans, &hello) {
+        outgoing.end(refusal).await;
+        return;
+    }
     let held = held_by(&hello);
     // Free it: it takes kilobytes and is not needed again.
     hello.bucket_hashes = Vec::new();
     let stream = OnBoard::new(&plans.registry, &hello, admission.pod());
     connected(&hello);
     let in_force = stream.in_force.clone();
+    let mut answers = Answers::new(messages, admission);
     let ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing).await;
     drop(stream);
     if let Err(End::Refused(status)) = ended {
@@ -102,25 +109,27 @@ async fn serve(
 struct OnBoard<'a> {
     registry: &'a AgentRegistry,
     node: &'a str,
-    since: SystemTime,
+    stream: StreamId,
     in_force: InForce,
 }
 
 impl<'a> OnBoard<'a> {
     fn new(registry: &'a AgentRegistry, hello: &'a wire::Hello, pod: Option<&str>) -> Self {
-        let since = SystemTime::now();
+        let (node, version) = (&hello.node, &hello.agent_version);
+        let (stream, in_force) = registry.connected(node, version, pod, SystemTime::now());
         Self {
             registry,
-            node: &hello.node,
-            since,
-            in_force: registry.connected(&hello.node, &hello.agent_version, pod, since),
+            node,
+            stream,
+            in_force,
         }
     }
 }
 
 impl Drop for OnBoard<'_> {
     fn drop(&mut self) {
-        self.registry.gone(self.node, self.since, SystemTime::now());
+        self.registry
+            .gone(self.node, self.stream, SystemTime::now());
     }
 }
 
@@ -149,7 +158,7 @@ async fn follow(
     hello: &wire::Hello,
     held: Result<Held, End>,
     in_force: InForce,
-    answers: &mut Streaming<wire::AgentMessage>,
+    answers: &mut Answers<'_>,
     outgoing: &mut Outgoing,
 ) -> Result<(), End> {
     if hello.wire_version < OLDEST_WIRE_VERSION {
@@ -161,7 +170,9 @@ async fn follow(
         return Err(End::Refused(Status::failed_precondition(versions)));
     }
     let store = &plans.store;
-    let mut changes = store.changes();
+    let (mut changes, mut ages) = (store.changes(), plans.ages.clone());
+    ages.mark_unchanged();
+    age::report(&plans.freshness, outgoing).await?;
     let mut serving = Serving {
         plans,
         hello,
@@ -187,6 +198,7 @@ async fn follow(
             more = serving.turns.next(&mut changes) => if !more {
                 return Err(End::Gone);
             },
+            Ok(()) = ages.changed() => age::report(&plans.freshness, serving.outgoing).await?,
             // No answer is expected now: one is a protocol error, and the end of the stream is a normal end.
             message = answers.message() => match message? {
                 Some(wire::AgentMessage { message: Some(Answer::Status(status)) }) => {
@@ -228,7 +240,7 @@ enum Served {
 
 impl Serving<'_> {
     /// Sends a batch if one is due, and processes the answer.
-    async fn serve(&mut self, answers: &mut Streaming<wire::AgentMessage>) -> Result<Served, End> {
+    async fn serve(&mut self, answers: &mut Answers<'_>) -> Result<Served, End> {
         let (store, plans) = (&self.plans.store, &self.plans.whole_plans);
         let node = &self.hello.node;
         if self.batches == 0 {
@@ -276,7 +288,7 @@ impl Serving<'_> {
         Ok(if late { Served::Again } else { Served::Done })
     }
 
-    /// The agent has dropped the batch, and with it the watermarks of its plan.
+    /// The agent may not have read the batch to its end, and with it the watermarks of its plan.
     fn begin_again(&mut self) -> Served {
         self.sent_marks.clear();
         Served::Again

@@ -14,8 +14,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
+use super::ages::Ages;
 use crate::agent_registry::AgentRegistry;
 use crate::cluster_state::Shared;
+use crate::freshness::Freshness;
 use crate::refusal::Reason;
 use crate::store::Store;
 use crate::telemetry::changes::Figures;
@@ -36,6 +38,7 @@ struct OfAnswer {
 pub struct Counters {
     refusals: Family<OfReason, Counter>,
     reviews: Family<OfAnswer, Counter>,
+    keys: Gauge,
     streams: Counter,
     batches: Counter,
     bytes: Counter,
@@ -50,6 +53,7 @@ impl Default for Counters {
         let counters = Self {
             refusals: Family::default(),
             reviews: Family::default(),
+            keys: Gauge::default(),
             streams: Counter::default(),
             batches: Counter::default(),
             bytes: Counter::default(),
@@ -77,6 +81,11 @@ impl Counters {
     pub(crate) fn reviewed(&self, answered: bool) {
         let answered = if answered { "yes" } else { "no" };
         self.reviews.get_or_create(&OfAnswer { answered }).inc();
+    }
+
+    /// Records the number of keys that verify tokens.
+    pub(crate) fn token_keys(&self, keys: usize) {
+        self.keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
     }
 
     /// Counts an opened stream.
@@ -121,6 +130,11 @@ impl Counters {
             "portolan_controller_token_reviews",
             "TokenReviews requested from the API server, by whether it answered",
             self.reviews.clone(),
+        );
+        registry.register(
+            "portolan_controller_token_keys",
+            "Keys of the API server with which this controller verifies the signatures of tokens; without any, tokens are reviewed at a lower rate",
+            self.keys.clone(),
         );
         registry.register(
             "portolan_controller_streams",
@@ -267,6 +281,11 @@ impl Metrics {
         self.registry.register_collector(Box::new(Losses(known)));
     }
 
+    /// Adds the gauges of the age of the objects.
+    pub fn add_freshness(&mut self, freshness: Arc<Freshness>) {
+        self.registry.register_collector(Box::new(Ages(freshness)));
+    }
+
     /// The table of all metrics for its document.
     ///
     /// # Errors
@@ -286,13 +305,21 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use portolan_planner::model::Kind;
+    use tokio::time::Instant;
+
     use super::*;
+
+    fn freshness() -> Arc<Freshness> {
+        Arc::new(Freshness::watching(Kind::ALL, Instant::now()))
+    }
 
     #[test]
     fn the_document_lists_every_metric() {
         let mut metrics = Metrics::new(&Counters::default(), Arc::default(), Arc::default());
         metrics.add(&Figures::default());
         metrics.add_endpoints(Shared::default());
+        metrics.add_freshness(freshness());
         let table = metrics.document().unwrap();
         let document = include_str!("../../../docs/reference/controller-metrics.md");
         let is_current = document.ends_with(&table);
@@ -308,6 +335,7 @@ mod tests {
         let mut metrics = Metrics::new(&counters, Arc::default(), Arc::default());
         metrics.add(&Figures::default());
         metrics.add_endpoints(Shared::default());
+        metrics.add_freshness(freshness());
         counters.refused(Reason::other_node);
         counters.reviewed(true);
         counters.batch();
@@ -336,6 +364,12 @@ mod tests {
         portolan_controller_nodes_behind 0
         portolan_controller_nodes_disconnected 0
         portolan_controller_nodes_in_force 0
+        portolan_controller_objects_age_seconds{kind="EndpointSlice"} 0
+        portolan_controller_objects_age_seconds{kind="Node"} 0
+        portolan_controller_objects_age_seconds{kind="ProxyConfig"} 0
+        portolan_controller_objects_age_seconds{kind="Service"} 0
+        portolan_controller_objects_age_seconds{kind="ServiceCIDR"} 0
+        portolan_controller_planning_seconds 0
         portolan_controller_plans 0
         portolan_controller_stream_bytes_total 0
         portolan_controller_stream_protocol_errors_total 0
@@ -343,6 +377,7 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="audience"} 0
         portolan_controller_stream_refusals_total{reason="busy"} 0
         portolan_controller_stream_refusals_total{reason="expired"} 0
+        portolan_controller_stream_refusals_total{reason="forged"} 0
         portolan_controller_stream_refusals_total{reason="full"} 0
         portolan_controller_stream_refusals_total{reason="handshake"} 0
         portolan_controller_stream_refusals_total{reason="malformed"} 0
@@ -356,6 +391,7 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="silent"} 0
         portolan_controller_stream_waiting_bytes_max 0
         portolan_controller_streams_total 0
+        portolan_controller_token_keys 0
         portolan_controller_token_reviews_total{answered="no"} 0
         portolan_controller_token_reviews_total{answered="yes"} 1
         portolan_controller_trace_exports_total{result="failed"} 0

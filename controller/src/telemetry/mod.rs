@@ -1,5 +1,6 @@
 //! What operators see of a running controller: metrics, and metrics and traces of single changes.
 
+mod ages;
 pub mod changes;
 pub(crate) mod load;
 pub mod metrics;

@@ -13,24 +13,31 @@ use kube::Client;
 use kube::api::{WatchEvent, WatchParams};
 use kube::core::Request;
 use portolan_planner::model::Kind;
+use portolan_proto::STALE_AFTER;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::all::All;
+use super::end::End;
 use super::mark::Ledger;
 use super::object::{Text, identity, read};
 use super::once;
 use super::problem::Problem;
 use super::triggers::Triggers;
 use super::{Answer, Arrival, Collection as _, ObjectUpdate};
+use crate::freshness::Freshness;
 
 /// Objects in one page of a list.
 pub(super) const PAGE_SIZE: u32 = 500;
 /// Timeout of the answer to a request, and of each event while existing objects are streamed.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time without an event in a watch. Servers send a bookmark every minute.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+const _: () = assert!(
+    IDLE_TIMEOUT.as_secs() + 10 < STALE_AFTER.as_secs(),
+    "a silent watch is opened again before it makes plans outdated"
+);
 /// Seconds after which the server ends a watch. The next one resumes.
 const WATCH_SECONDS: u32 = 290;
 /// First delay before a new list after a failure. It doubles with each further failure.
@@ -42,39 +49,19 @@ const UNKNOWN_KIND_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 type Events = BoxStream<'static, Result<WatchEvent<Text>, kube::Error>>;
 
-/// How a watch ended.
-enum End {
-    /// The server ended it, as it ends every watch after a while; the next one resumes from this version.
-    Resume(String),
-    /// It failed; the next one begins with a list.
-    Relist(Problem),
-    /// [`super::Relist`] requested a list.
-    Asked,
-    /// The server does not stream existing objects; they have to be listed in pages.
-    NoStreams,
-    /// The server does not serve this optional kind.
-    Unknown,
-    /// The receiver was dropped.
-    Closed,
-}
-
-impl From<Problem> for End {
-    fn from(problem: Problem) -> Self {
-        Self::Relist(problem)
-    }
-}
-
 /// Watches a kind until the receiver is dropped.
 pub(super) async fn run(
     client: Client,
     kind: Kind,
     answers: mpsc::Sender<Answer>,
     asked: Arc<Notify>,
+    freshness: Arc<Freshness>,
 ) {
     let follower = Follower {
         client,
         kind,
         answers,
+        freshness,
         streams: true,
         said_pages: false,
         known: false,
@@ -91,6 +78,8 @@ struct Follower {
     client: Client,
     kind: Kind,
     answers: mpsc::Sender<Answer>,
+    /// When the server last sent anything.
+    freshness: Arc<Freshness>,
     /// Whether existing objects are requested as a stream. If that fails, the next list is read in pages, and the one
     /// after it is requested as a stream again: the server may have been replaced.
     streams: bool,
@@ -180,6 +169,9 @@ impl Follower {
                     return Err(End::NoStreams);
                 }
             };
+            if matches!(&event, Some(Ok(event)) if !is_error(event)) {
+                self.freshness.received(self.kind);
+            }
             match event.transpose().map_err(Problem::Api)? {
                 Some(WatchEvent::Added(text) | WatchEvent::Modified(text)) => {
                     all.add(self.kind, &text);
@@ -225,6 +217,7 @@ impl Follower {
                 Err(problem) if self.is_unknown(&problem) => return Err(self.nothing().await),
                 page => page?,
             };
+            self.freshness.received(self.kind);
             for text in &page.items {
                 all.add(self.kind, text);
             }
@@ -255,9 +248,12 @@ impl Follower {
         let request = Request::new(self.kind.path()).watch(&params, version);
         let request = request.map_err(kube::Error::BuildRequest)?;
         let events = timeout(REQUEST_TIMEOUT, self.client.request_events::<Text>(request)).await;
-        Ok(events
-            .map_err(|_| Problem::Silent(REQUEST_TIMEOUT))??
-            .boxed())
+        let events = events.map_err(|_| Problem::Silent(REQUEST_TIMEOUT))??;
+        if !existing {
+            // The server accepted it, and may have nothing to send. Existing objects count when they arrive.
+            self.freshness.received(self.kind);
+        }
+        Ok(events.boxed())
     }
 
     /// Sends changes until the watch ends.
@@ -282,15 +278,20 @@ impl Follower {
                 // Resuming from this version would fail again, and always if this event is the cause.
                 Ok(Some(Err(error))) => return Err(Problem::Api(error).into()),
                 Err(_) => {
-                    debug!(kind = self.kind.name(), "watch silent");
+                    info!(
+                        kind = self.kind.name(),
+                        seconds = IDLE_TIMEOUT.as_secs(),
+                        "the watch was silent; opening it again"
+                    );
                     return Err(End::Resume(version));
                 }
             };
             if let WatchEvent::Error(status) = event {
-                return Err(failed(status));
+                return Err(End::of_error(status));
             }
             // An event shows that the server answers again.
             self.recovered();
+            self.freshness.received(self.kind);
             progress = true;
             let (text, deleted) = match event {
                 WatchEvent::Added(text) | WatchEvent::Modified(text) => (text, false),
@@ -365,6 +366,7 @@ impl Follower {
 
     /// Sends an empty list for a kind that the server does not serve.
     async fn nothing(&mut self) -> End {
+        self.freshness.received(self.kind);
         match self.send_all(All::default(), "").await {
             Ok(()) => End::Unknown,
             Err(end) => end,
@@ -390,7 +392,6 @@ impl Follower {
     }
 }
 
-/// An error event within a watch, most often because the version is too old. A new list recovers from any of them.
-fn failed(status: Box<kube::core::Status>) -> End {
-    End::Relist(Problem::Api(kube::Error::Api(status)))
+fn is_error(event: &WatchEvent<Text>) -> bool {
+    matches!(event, WatchEvent::Error(_))
 }

@@ -6,6 +6,7 @@
 
 mod all;
 mod collection;
+mod end;
 mod follow;
 mod mark;
 mod object;
@@ -25,6 +26,8 @@ use kube::Client;
 use portolan_planner::model::{Kind, Object, ObjectId};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+
+use crate::freshness::Freshness;
 
 /// Capacity of the queue of responses for the engine. A full queue delays the watches; the API server keeps what it
 /// has not sent.
@@ -108,7 +111,7 @@ impl Watches {
 }
 
 /// Starts one watch of each kind. The receiver returns their responses.
-pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Answer>) {
+pub fn start(client: &Client, freshness: &Arc<Freshness>) -> (Watches, mpsc::Receiver<Answer>) {
     let (answers, receiver) = mpsc::channel(QUEUE_CAPACITY);
     let mut tasks = JoinSet::new();
     let relist = Relist::of_all();
@@ -118,6 +121,7 @@ pub fn start(client: &Client) -> (Watches, mpsc::Receiver<Answer>) {
             *kind,
             answers.clone(),
             asked.clone(),
+            freshness.clone(),
         ));
     }
     (Watches { tasks, relist }, receiver)

@@ -4,6 +4,7 @@
 
 mod external;
 mod guard;
+mod limits;
 mod node;
 mod rollout;
 mod service;

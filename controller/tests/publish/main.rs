@@ -11,6 +11,7 @@ mod cluster;
 mod faults;
 mod figures;
 mod plans;
+mod replicas;
 mod revisions;
 mod server;
 mod slices;

@@ -30,6 +30,8 @@ struct State {
     missing: BTreeSet<String>,
     /// Rejected objects, like `proxyplans/node-a`, with the status code.
     refused: BTreeMap<String, u16>,
+    /// How long writes wait in the server.
+    lag: Duration,
 }
 
 /// A request received by the server.
@@ -69,6 +71,7 @@ impl Server {
             away: false,
             missing: BTreeSet::new(),
             refused: BTreeMap::new(),
+            lag: Duration::ZERO,
         })))
     }
 
@@ -108,6 +111,11 @@ impl Server {
             Some(code) => state.refused.insert(object.to_owned(), code),
             None => state.refused.remove(object),
         };
+    }
+
+    /// Lets new writes wait in the server for this long. They take effect even if their client does not wait.
+    pub(crate) fn lag(&self, lag: Duration) {
+        self.state().lag = lag;
     }
 
     /// Changes or deletes an object as another client.
@@ -167,13 +175,26 @@ impl Server {
             query: parts.uri.query().unwrap_or_default().to_owned(),
             body: serde_json::from_slice(&body).unwrap_or_default(),
         };
+        let what = format!("{} {path}", asked.method);
+        let lag = self.state().lag;
+        if lag.is_zero() || asked.method == Method::GET {
+            return self.carry_out(&asked, what);
+        }
+        let server = self.clone();
+        let carried_out = tokio::spawn(async move {
+            tokio::time::sleep(lag).await;
+            server.carry_out(&asked, what)
+        });
+        carried_out.await.unwrap()
+    }
+
+    fn carry_out(&self, asked: &Asked, what: String) -> std::io::Result<Response<Full<Bytes>>> {
         let mut state = self.state();
         if state.away {
             return Err(std::io::ErrorKind::ConnectionRefused.into());
         }
-        let (code, answer) = state.answer(&asked);
+        let (code, answer) = state.answer(asked);
         let at = state.start.elapsed();
-        let what = format!("{} {path}", asked.method);
         state.made.push(Made { at, what, code });
         let body = Full::new(Bytes::from(answer.to_string()));
         Ok(Response::builder().status(code).body(body).unwrap())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_controller::agent_registry::{Acked, Delivery, Drift, InForce};
+use portolan_controller::agent_registry::{Acked, Delivery, Drift, InForce, StreamId};
 use portolan_controller::publish::{Previous, status};
 use portolan_crds::ProxyPlanStatus;
 use portolan_plan::PlanHash;
@@ -14,6 +14,7 @@ fn delivery(acked: Acked) -> Delivery {
     Delivery {
         agent_version: "0.1.0".into(),
         agent_pod: Some("portolan-agent-blue-x7k2p".into()),
+        stream: StreamId::default(),
         connected: true,
         since: at(0),
         acked: Some((at(1), Arc::new(acked))),

@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portolan_controller::agent_registry::{Acked, AgentRegistry};
+use portolan_controller::agent_registry::{Acked, AgentRegistry, StreamId};
 use portolan_controller::cluster_state::Shared;
+use portolan_controller::leading::Leading;
 use portolan_controller::publish::{Publisher, UpdateSender};
 use portolan_plan::PlanHash;
 use portolan_planner::model::ObjectId;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -48,11 +50,33 @@ impl World {
         Self::with(Server::new(), Shared::default())
     }
 
+    /// A publisher of an empty cluster that takes part in an election.
+    pub(crate) fn candidate() -> (Self, watch::Sender<Option<Instant>>) {
+        let (election, until) = watch::channel(None);
+        let leading = Leading::elected(until);
+        let world = Self::leading(Server::new(), Shared::default(), leading);
+        (world, election)
+    }
+
+    /// Another controller of the same cluster, which never leads.
+    pub(crate) fn follower(&self) -> Self {
+        let (_, until) = watch::channel(None);
+        let (server, shared) = (self.server.clone(), self.shared.clone());
+        let world = Self::leading(server, shared, Leading::elected(until));
+        world.notes.changed(&portolan_planner::Update::default());
+        world
+    }
+
     fn with(server: Server, shared: Shared) -> Self {
+        Self::leading(server, shared, Leading::alone())
+    }
+
+    fn leading(server: Server, shared: Shared, leading: Leading) -> Self {
         wall();
         let registry = Arc::new(AgentRegistry::default());
         let (publisher, notes) =
             Publisher::with_clock(server.client(), shared.clone(), registry.clone(), wall);
+        let publisher = publisher.while_leading(leading);
         let task = tokio::spawn(publisher.run(std::future::pending()));
         Self {
             server,
@@ -119,11 +143,11 @@ impl World {
     }
 
     /// The agent of a node connects and has received its plan.
-    pub(crate) fn agent(&self, node: &str) -> SystemTime {
+    pub(crate) fn agent(&self, node: &str) -> StreamId {
         let now = wall();
-        self.registry.connected(node, "0.1.0", None, now);
+        let (stream, _) = self.registry.connected(node, "0.1.0", None, now);
         self.registry.acked(node, applied(), now);
-        now
+        stream
     }
 
     /// A stored plan.

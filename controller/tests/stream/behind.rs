@@ -51,7 +51,7 @@ async fn an_agent_with_a_newer_plan_is_sent_nothing_before_a_new_list() {
     assert_eq!(asked.recv().await, Some(Kind::Service));
     // The objects were read but not planned yet: the plans are still older.
     controller.store.note_marks(&read(9, 2, 2));
-    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.message()).await;
     assert!(early.is_err(), "{early:?}");
     controller.publish(NODE, 2);
     controller.store.note_planned();
@@ -97,7 +97,7 @@ async fn an_agent_with_equal_or_older_marks_is_served_at_once() {
     assert!(asked.try_recv().is_err(), "nothing was listed again");
 }
 
-/// When an agent rejects a batch, it also drops the watermark of its plan.
+/// Whatever an agent keeps of a batch that it rejected, the whole plan does not depend on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_rejected_batch_the_whole_plan_contains_its_watermarks() {
     let mut controller = Controller::start(1).await;

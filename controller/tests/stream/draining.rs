@@ -24,7 +24,7 @@ impl Agent {
                 Message::Gone(gone) => return gone.addresses,
                 Message::Commit(commit) => self.ack(commit.batch, false).await,
                 Message::Batch(batch) => self.ack(batch.commit.unwrap().batch, false).await,
-                Message::Begin(_) | Message::Items(_) => {}
+                Message::Begin(_) | Message::Items(_) | Message::Freshness(_) => {}
             }
         }
     }

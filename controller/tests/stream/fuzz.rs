@@ -39,15 +39,19 @@ fn hello() -> impl Strategy<Value = wire::Hello> {
     let node = prop_oneof![3 => Just("node-a".to_owned()), 1 => "[a-c]{0,2}"];
     let version = prop_oneof![6 => 1..=WIRE_VERSION, 1 => any::<u32>()];
     let buckets = prop_oneof![4 => Just(Vec::new()), 1 => vec(any::<u8>(), 256 * 16), 1 => vec(any::<u8>(), 0..40)];
-    let rest = (hash(), buckets, prop::option::of(watermark()));
+    let age = prop_oneof![3 => Just(0), 1 => 1..20_u64, 1 => any::<u64>()];
+    let rest = (hash(), buckets, prop::option::of(watermark()), age);
     (node, version, rest).prop_map(
-        |(node, wire_version, (plan_hash, bucket_hashes, watermark))| wire::Hello {
-            node,
-            wire_version,
-            agent_version: "fuzz".into(),
-            plan_hash,
-            bucket_hashes,
-            watermark,
+        |(node, wire_version, (plan_hash, bucket_hashes, watermark, younger_than_milliseconds))| {
+            wire::Hello {
+                node,
+                wire_version,
+                agent_version: "fuzz".into(),
+                plan_hash,
+                bucket_hashes,
+                watermark,
+                younger_than_milliseconds,
+            }
         },
     )
 }
@@ -122,7 +126,8 @@ fn answer() -> impl Strategy<Value = Answer> {
             })
         },
     );
-    prop_oneof![5 => ack, 3 => status, 1 => hello().prop_map(Answer::Hello)]
+    let renewal = "\\PC{0,12}".prop_map(|token| Answer::Renewal(wire::Renewal { token }));
+    prop_oneof![5 => ack, 3 => status, 1 => renewal, 1 => hello().prop_map(Answer::Hello)]
 }
 
 fn stream() -> impl Strategy<Value = Vec<wire::AgentMessage>> {

@@ -27,7 +27,8 @@ fn refused_as_full(controller: &Controller) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_beyond_the_limit_of_open_files_are_refused_until_another_one_ends() {
     // A limit of four files allows two connections.
-    let mut controller = Controller::with_places(Places::within(Some(4))).await;
+    let places = Places::within(Some(4));
+    let mut controller = Controller::start_silent(Arc::default(), places).await;
     controller.publish(NODE, 1);
     let mut agent = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
     let first = agent.batch().await;

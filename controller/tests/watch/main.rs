@@ -7,9 +7,11 @@
     reason = "a panic is how a test fails"
 )]
 
+mod fresh;
 mod gate;
 mod server;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_controller::watch::{self, Answer, Mark, ObjectUpdate, Watches};
@@ -47,7 +49,7 @@ struct Nodes {
 
 impl Nodes {
     fn of(server: &Server) -> Self {
-        let (watches, answers) = watch::start(&server.client());
+        let (watches, answers) = watch::start(&server.client(), &Arc::default());
         Self {
             watches,
             answers,
@@ -357,7 +359,7 @@ async fn a_broken_object_is_named_and_stops_nothing() {
 #[tokio::test(start_paused = true)]
 async fn headless_services_and_their_slices_are_not_asked_for() {
     let server = Server::default();
-    let (_watches, mut answers) = watch::start(&server.client());
+    let (_watches, mut answers) = watch::start(&server.client(), &Arc::default());
     for _ in Kind::ALL {
         let update = next_update(&mut answers).await;
         assert!(
@@ -381,7 +383,7 @@ async fn headless_services_and_their_slices_are_not_asked_for() {
 async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty() {
     let unknown = || Reply::Refusal(404, "the server could not find the requested resource");
     let server = Server::default().answers("servicecidrs", [unknown(), unknown(), unknown()]);
-    let (watches, mut answers) = watch::start(&server.client());
+    let (watches, mut answers) = watch::start(&server.client(), &Arc::default());
     let mut lists = Vec::new();
     while lists.len() < 3 {
         let answer = next(&mut answers).await.expect("the watches ended");
@@ -397,7 +399,7 @@ async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty
 async fn a_server_without_service_cidrs_has_none() {
     let unknown = Reply::Refusal(404, "the server could not find the requested resource");
     let server = Server::default().answers("servicecidrs", [unknown]);
-    let (_watches, mut answers) = watch::start(&server.client());
+    let (_watches, mut answers) = watch::start(&server.client(), &Arc::default());
     let mut kinds = Vec::new();
     for _ in Kind::ALL {
         if let Some((kind, ObjectUpdate::All { objects, .. })) = next_update(&mut answers).await {

@@ -81,6 +81,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::OBJECTS,
     cluster::RULES,
     cluster::BAD_INPUT,
+    cluster::LIMITS,
     cluster::TRUST,
     cluster::REPLICAS,
     cluster::OPEN_FILES,

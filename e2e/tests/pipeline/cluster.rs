@@ -1,10 +1,10 @@
 //! A controller on a folder of manifests, and agents with model kernels, in this process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
@@ -12,77 +12,36 @@ use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, Programmer};
 use portolan_agent::receive::{Access, Address, Receiver};
 use portolan_agent::record::Record;
+use portolan_agent::saved::{SavedPlan, restore_saved};
+use portolan_agent::watermark::Remembered;
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
 use portolan_controller::store::Store;
 use portolan_controller::stream::{Listen, serve};
-use portolan_plan::PlanHash;
+use portolan_controller::watch::Mark;
+use portolan_plan::{NodePlan, PlanHash};
+use portolan_planner::model::Kind;
 use portolan_reconcile::{Desired, HostAddress, Op};
 use tempfile::TempDir;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::manifests::{EMPTY, NODES, SLICE, WEB};
 
 /// Timeout of every wait, longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);
 
-pub(crate) const WEB: &str = "apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: shop}
-spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ipFamilies: [IPv4], ports: [{name: http, port: 80, protocol: TCP}]}
-";
-
-pub(crate) const SLICE: &str = "apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints:
-- {addresses: [10.244.1.5], nodeName: node-a}
-- {addresses: [10.244.2.5], nodeName: node-b}
-";
-
-const EMPTY: &str = "apiVersion: v1
-kind: Service
-metadata: {name: empty, namespace: shop}
-spec: {clusterIP: 10.96.0.99, clusterIPs: [10.96.0.99], ipFamilies: [IPv4], ports: [{port: 80, protocol: TCP}]}
-";
-
-pub(crate) const NODES: &str = "apiVersion: v1
-kind: Node
-metadata: {name: node-a, labels: {topology.kubernetes.io/zone: zone-1}}
-spec: {podCIDR: 10.244.1.0/24, podCIDRs: [10.244.1.0/24]}
-status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
----
-apiVersion: v1
-kind: Node
-metadata: {name: node-b, labels: {topology.kubernetes.io/zone: zone-2}}
-spec: {podCIDR: 10.244.2.0/24, podCIDRs: [10.244.2.0/24]}
-status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}
----
-apiVersion: networking.k8s.io/v1
-kind: ServiceCIDR
-metadata: {name: kubernetes}
-spec: {cidrs: [10.96.0.0/16]}
-";
-
-/// The same endpoints, each with a hint for the zone of its node.
-pub(crate) const HINTED_SLICE: &str = "apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080, protocol: TCP}]
-endpoints:
-- {addresses: [10.244.1.5], nodeName: node-a, hints: {forZones: [{name: zone-1}]}}
-- {addresses: [10.244.2.5], nodeName: node-b, hints: {forZones: [{name: zone-2}]}}
-";
-
 /// A controller and its manifests.
 pub(crate) struct Cluster {
     folder: TempDir,
+    /// How far it has read each kind, as if the manifests came from an API server.
+    marks: BTreeMap<Kind, Mark>,
     running: Option<Running>,
 }
 
 struct Running {
     store: Arc<Store>,
+    /// The lists that streams request.
+    lists: mpsc::Receiver<Kind>,
     stop_engine: std::sync::mpsc::SyncSender<()>,
     engine: JoinHandle<()>,
     stop_server: oneshot::Sender<()>,
@@ -96,6 +55,7 @@ impl Cluster {
         std::fs::create_dir(folder.path().join("manifests")).unwrap();
         let mut cluster = Self {
             folder,
+            marks: BTreeMap::new(),
             running: None,
         };
         for (name, text) in [
@@ -116,6 +76,12 @@ impl Cluster {
 
     fn run(&mut self) {
         let store = Arc::new(Store::default());
+        store.note_marks(&self.marks);
+        store.note_planned();
+        let (ask, lists) = mpsc::channel(64);
+        store.relist_by(move |kind| {
+            let _ = ask.try_send(kind);
+        });
         let engine = Engine::new(Shared::default(), store.clone(), None);
         let engine = ManifestSource::new(engine, self.folder.path().join("manifests"));
         let (stop_engine, stopped) = std::sync::mpsc::sync_channel(1);
@@ -133,6 +99,7 @@ impl Cluster {
         });
         self.running = Some(Running {
             store,
+            lists,
             stop_engine,
             engine,
             stop_server,
@@ -157,6 +124,34 @@ impl Cluster {
         self.run();
     }
 
+    /// As [`Cluster::restart`]; the other controller has read Services up to this version, with this sum.
+    pub(crate) async fn restart_at(&mut self, newest: u64, sum: u64) {
+        let lists = 1;
+        self.marks = [(Kind::Service, Mark { newest, sum, lists })].into();
+        self.restart().await;
+    }
+
+    /// Waits until a stream requests a list.
+    pub(crate) async fn list_requested(&mut self) {
+        let running = self.running.as_mut().expect("a running controller");
+        let requested = tokio::time::timeout(LIMIT, running.lists.recv()).await;
+        assert_eq!(requested.unwrap(), Some(Kind::Service));
+    }
+
+    /// Answers the request once the node has another plan than `old`: the controller has read up to this version.
+    pub(crate) async fn listed(&mut self, newest: u64, sum: u64, node: &str, old: PlanHash) {
+        let started = tokio::time::Instant::now();
+        while self.hash(node) == Some(old) {
+            assert!(started.elapsed() < LIMIT, "{node} has no newer plan");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let lists = 2;
+        self.marks = [(Kind::Service, Mark { newest, sum, lists })].into();
+        let running = self.running.as_ref().expect("a running controller");
+        running.store.note_marks(&self.marks);
+        running.store.note_planned();
+    }
+
     /// Writes a manifest into the folder atomically.
     pub(crate) fn write(&self, name: &str, text: &str) {
         let fresh = self.folder.path().join("fresh");
@@ -178,8 +173,7 @@ pub(crate) struct Agent {
     applied: watch::Receiver<Applied>,
     receiver: tokio::task::JoinHandle<()>,
     programmer: JoinHandle<()>,
-    // Kept for as long as the agent runs.
-    _state: TempDir,
+    state: TempDir,
 }
 
 impl Agent {
@@ -198,7 +192,16 @@ impl Agent {
         let host = HostAddress::on("eth0", address.parse().unwrap());
         kernel.lock().state.host.addresses = vec![host];
         let state = tempfile::tempdir().unwrap();
-        let plans = Arc::new(PlanWatch::default());
+        Self::start_on(cluster, name, kernel, Arc::default(), state)
+    }
+
+    fn start_on(
+        cluster: &Cluster,
+        name: &str,
+        kernel: SharedModel,
+        plans: Arc<PlanWatch>,
+        state: TempDir,
+    ) -> Self {
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state.path()).unwrap();
         let (drains, draining) = watch::channel(BTreeSet::new());
@@ -212,6 +215,7 @@ impl Agent {
             version: "test".into(),
             controllers: Access::insecure(Address::Unix(cluster.socket())).into(),
             plans: plans.clone(),
+            remembered: Remembered::open(state.path(), name),
             applied: applied.clone(),
             draining,
             health,
@@ -224,8 +228,36 @@ impl Agent {
             applied,
             receiver: tokio::spawn(receiver.run()),
             programmer: std::thread::spawn(move || programmer.run()),
-            _state: state,
+            state,
         }
+    }
+
+    /// Kills the agent and starts it again on its disk, which has the plan `saved`: plans are saved later than they are
+    /// applied.
+    pub(crate) async fn restart(self, cluster: &Cluster, saved: &NodePlan) -> Self {
+        let Self {
+            name,
+            kernel,
+            plans,
+            receiver,
+            programmer,
+            state,
+            ..
+        } = self;
+        receiver.abort();
+        drop(receiver.await);
+        plans.stop();
+        programmer.join().unwrap();
+        let disk = SavedPlan::new(state.path(), &name);
+        disk.write(saved, SystemTime::now()).unwrap();
+        let plans = Arc::default();
+        restore_saved(&disk, &plans, SystemTime::now()).await;
+        Self::start_on(cluster, &name, kernel, plans, state)
+    }
+
+    /// The plan that it holds.
+    pub(crate) fn plan(&self) -> Arc<NodePlan> {
+        self.plans.plan()
     }
 
     /// Ends the agent, and leaves its kernel.

@@ -9,8 +9,11 @@
 )]
 
 mod cluster;
+mod fresher;
+mod manifests;
 
-use cluster::{Agent, Cluster, HINTED_SLICE, NODES, SLICE, WEB, settled};
+use cluster::{Agent, Cluster, settled};
+use manifests::{HINTED_SLICE, NODES, SLICE, WEB};
 
 const WEB_SERVER: &str = "TCP 10.96.0.10:80";
 
@@ -216,6 +219,37 @@ async fn a_restarted_agent_writes_nothing_when_all_is_right() {
     assert_eq!((applied.operations, applied.failed), (0, 0));
     assert_eq!(second.log(), []);
     assert_eq!(Some(applied.hash), cluster.hash("node-a"));
+}
+
+/// S-230, I-12: the agent is killed before its newest plan is on its disk, and the only controller has read less.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_agent_gets_nothing_from_a_controller_that_lags_behind() {
+    let mut cluster = Cluster::start();
+    cluster.restart_at(5, 1).await;
+    let agent = Agent::start(&cluster, "node-a");
+    settled(&cluster, &agent).await;
+    let old = agent.plan();
+    cluster.stop().await;
+    let more = format!("{SLICE}- {{addresses: [10.244.2.7], nodeName: node-b}}\n");
+    cluster.write("slice.yaml", &more);
+    cluster.restart_at(9, 2).await;
+    let newest = ["10.244.1.5:8080", "10.244.2.5:8080", "10.244.2.7:8080"];
+    agent
+        .wait("the new endpoint", |_| agent.backends(WEB_SERVER) == newest)
+        .await;
+    settled(&cluster, &agent).await;
+    cluster.stop().await;
+    agent.forget();
+    let agent = agent.restart(&cluster, &old).await;
+    cluster.write("slice.yaml", SLICE);
+    cluster.restart_at(5, 1).await;
+    cluster.list_requested().await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(agent.log(), [], "the kernel keeps the newest plan");
+    cluster.write("slice.yaml", &more);
+    cluster.listed(9, 2, "node-a", old.hash()).await;
+    settled(&cluster, &agent).await;
+    assert_eq!(agent.backends(WEB_SERVER), newest);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

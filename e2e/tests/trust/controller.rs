@@ -35,12 +35,53 @@ const CLAIMS: &str = "eyJhdWQiOlsicG9ydG9sYW4tY29udHJvbGxlciJdLCJzdWIiOiJzeXN0ZW
 /// The nodes of the cluster.
 const NODES: [&str; 6] = ["node-a", "node-b", "node-c", "node-d", "node-e", "node-f"];
 
-/// Accepts tokens whose signature is the name of a node.
-#[derive(Debug)]
-struct Nodes;
+/// The signature of a renewed token is the name of its node with this suffix.
+pub(crate) const RENEWED: &str = "-renewed";
 
-fn token(node: &str) -> String {
-    format!("e30.{CLAIMS}.{node}")
+/// Accepts tokens whose signature is the name of a node, with or without [`RENEWED`].
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    /// Signatures that are rejected from now on.
+    revoked: Mutex<Vec<String>>,
+    /// Signatures of all accepted tokens, one for each review.
+    accepted: Mutex<Vec<String>>,
+}
+
+impl Nodes {
+    pub(crate) fn revoke(&self, signature: &str) {
+        self.revoked.lock().unwrap().push(signature.into());
+    }
+
+    /// Waits until tokens with this signature were accepted this many times.
+    pub(crate) async fn wait_accepted(&self, signature: &str, times: usize) {
+        let is_it = |accepted: &&String| *accepted == signature;
+        let count = || self.accepted.lock().unwrap().iter().filter(is_it).count();
+        let seen = async {
+            while count() < times {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, seen).await.expect(signature);
+    }
+
+    /// The signature and the node of a token.
+    fn known(&self, token: &Token) -> Option<(String, &'static str)> {
+        let tokens = NODES.into_iter().flat_map(|node| {
+            let renewed = format!("{node}{RENEWED}");
+            [(node.to_owned(), node), (renewed, node)]
+        });
+        let is_it = |signature: &str| {
+            let shown = format!("Bearer {}", self::token(signature));
+            Token::of_header(&shown).as_ref() == Some(token)
+        };
+        let mut tokens = tokens.filter(|(signature, _)| is_it(signature));
+        let known = tokens.next();
+        known.filter(|(signature, _)| !self.revoked.lock().unwrap().contains(signature))
+    }
+}
+
+fn token(signature: &str) -> String {
+    format!("e30.{CLAIMS}.{signature}")
 }
 
 impl Reviewer for Nodes {
@@ -49,17 +90,17 @@ impl Reviewer for Nodes {
         token: &'a Token,
         audience: Option<&'a str>,
     ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>> {
-        let shown = |node: &&str| {
-            Token::of_header(&format!("Bearer {}", self::token(node))).as_ref() == Some(token)
-        };
-        let status = match NODES.iter().find(|node| shown(node)) {
-            Some(node) => json!({
-                "authenticated": true, "audiences": [audience],
-                "user": {
-                    "username": "system:serviceaccount:portolan:agent",
-                    "extra": {"authentication.kubernetes.io/node-name": [node]},
-                },
-            }),
+        let status = match self.known(token) {
+            Some((signature, node)) => {
+                self.accepted.lock().unwrap().push(signature);
+                json!({
+                    "authenticated": true, "audiences": [audience],
+                    "user": {
+                        "username": "system:serviceaccount:portolan:agent",
+                        "extra": {"authentication.kubernetes.io/node-name": [node]},
+                    },
+                })
+            }
             None => json!({"error": "invalid bearer token"}),
         };
         let status = serde_json::from_value(status).map_err(|error| error.to_string());
@@ -80,6 +121,7 @@ impl Reviewer for Nodes {
 pub(crate) struct Controller {
     pub(crate) address: SocketAddr,
     pub(crate) presented: Arc<Presented>,
+    pub(crate) nodes: Arc<Nodes>,
     folder: TempDir,
     engine: Mutex<ManifestSource>,
     metrics: Metrics,
@@ -88,18 +130,25 @@ pub(crate) struct Controller {
 impl Controller {
     /// Over TLS, with this certificate.
     pub(crate) async fn start(pair: &Pair) -> Self {
+        Self::start_reviewing(pair, Duration::from_secs(600)).await
+    }
+
+    /// The same, with a review of each open stream's token after this time.
+    pub(crate) async fn start_reviewing(pair: &Pair, review_period: Duration) -> Self {
         let counters: Arc<Counters> = Arc::default();
         let presented = Presented::new(pair.clone());
         let options = TokenOptions {
             audience: "portolan-controller".into(),
             account: "portolan/agent".parse().unwrap(),
-            review_period: Duration::from_secs(600),
+            review_period,
         };
-        let gate = Gate::Tokens(Tokens::new(options, Arc::new(Nodes), counters.clone()));
+        let nodes = Arc::new(Nodes::default());
+        let tokens = Tokens::new(options, nodes.clone(), Arc::default(), counters.clone());
+        let gate = Gate::Tokens(tokens);
         let config = server_config(presented.clone(), Spoken::Streams).unwrap();
         let entrance = Entrance::secure(config, gate, counters.clone());
         let opened = listen().open(entrance).await.unwrap();
-        Self::serving(opened, presented, &counters)
+        Self::serving(opened, presented, nodes, &counters)
     }
 
     /// Without TLS.
@@ -110,12 +159,13 @@ impl Controller {
             .await
             .unwrap();
         let unknown = super::Authority::new("unknown").server("unknown");
-        Self::serving(opened, Presented::new(unknown), &counters)
+        Self::serving(opened, Presented::new(unknown), Arc::default(), &counters)
     }
 
     fn serving(
         (listener, listen): (Listener, Listen),
         presented: Arc<Presented>,
+        nodes: Arc<Nodes>,
         counters: &Counters,
     ) -> Self {
         let Listen::Tcp(address) = listen else {
@@ -131,6 +181,7 @@ impl Controller {
         let controller = Self {
             address,
             presented,
+            nodes,
             folder,
             engine: Mutex::new(engine),
             metrics,
@@ -302,6 +353,14 @@ impl Agent {
                 _ => {}
             }
         }
+    }
+
+    /// Sends a newer token with this signature.
+    pub(crate) async fn renew(&self, signature: &str) {
+        let token = token(signature);
+        let message = Some(Answer::Renewal(wire::Renewal { token }));
+        let message = wire::AgentMessage { message };
+        self.answers.send(message).await.unwrap();
     }
 
     async fn message(&mut self) -> Result<Message, Status> {

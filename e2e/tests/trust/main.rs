@@ -12,10 +12,10 @@ mod authority;
 mod controller;
 mod misbehaving;
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use authority::{Authority, days};
-use controller::{Controller, LIMIT, agent};
+use controller::{Agent, Controller, LIMIT, RENEWED, agent};
 use portolan_agent::receive::{Access, Address};
 use tokio::net::TcpStream;
 use tonic::Code;
@@ -91,7 +91,7 @@ async fn a_certificate_is_replaced_under_streams_that_go_on() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let controller = Controller::start(&old.server(NAME)).await;
     let access = controller.access(&old, NAME, Some("node-a"));
-    let mut stream = controller::Agent::open(&access, "node-a").await.unwrap();
+    let mut stream = Agent::open(&access, "node-a").await.unwrap();
     stream.batch().await.unwrap();
     assert!(controller.presented.replace(new.server(NAME)));
     // An agent that does not trust the new CA fails only at its next connection.
@@ -139,4 +139,33 @@ async fn what_replaces_ca_and_token_is_read_at_the_next_connection() {
     controller.write_token(&access, "");
     let error = access.request(()).unwrap_err().to_string();
     assert!(error.contains("it is empty"), "{error}");
+}
+
+/// I-13.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_continues_with_the_newer_token_of_its_agent_and_ends_with_that_one() {
+    let authority = Authority::new("one");
+    let period = Duration::from_secs(1);
+    let controller = Controller::start_reviewing(&authority.server(NAME), period).await;
+    let nodes = controller.nodes.clone();
+    let access = |node| controller.access(&authority, NAME, Some(node));
+    let mut renewed = Agent::open(&access("node-a"), "node-a").await.unwrap();
+    let mut other = Agent::open(&access("node-b"), "node-b").await.unwrap();
+    renewed.batch().await.unwrap();
+    other.batch().await.unwrap();
+    let newer = format!("node-a{RENEWED}");
+    renewed.renew(&newer).await;
+    nodes.wait_accepted(&newer, 1).await;
+    // As if both tokens had expired.
+    nodes.revoke("node-a");
+    nodes.revoke("node-b");
+    let status = other.batch().await.unwrap_err();
+    assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+    nodes.wait_accepted(&newer, 3).await;
+    controller.publish(2);
+    assert!(renewed.batch().await.unwrap() > 0);
+    nodes.revoke(&newer);
+    let status = renewed.batch().await.unwrap_err();
+    let words = "the stream ends, because its token was reviewed again";
+    assert!(status.message().contains(words), "{status}");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
@@ -29,6 +30,7 @@ use crate::receive::{Address, Addresses, Controllers, LinkSender, Receiver};
 use crate::record::Record;
 use crate::saved::{Keeper, SavedPlan};
 use crate::watchdog;
+use crate::watermark::Remembered;
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -115,14 +117,12 @@ impl Run {
             traffic: named.map(|most| programmer.traffic(most)),
         });
         let pages = Arc::new(Pages::new(health.clone(), metrics, programmer.drains()));
-        let thread = std::thread::Builder::new()
-            .name(watchdog::PROGRAMMER.into())
-            .spawn(move || programmer.run())
-            .context("start the thread that programs the kernel")?;
+        let thread = start(programmer)?;
         log_start(&node, &controllers);
         let link = LinkSender::default();
         let way = link.subscribe();
         let receiver = Receiver {
+            remembered: Remembered::open(&self.state.state_dir, &node),
             node,
             version: VERSION.into(),
             controllers,
@@ -164,6 +164,13 @@ fn open_kernel(iptables: IptablesChoice, counts: bool) -> Result<LinuxKernel, Mi
         kernel.count_traffic();
     }
     Ok(kernel)
+}
+
+fn start(programmer: Programmer<LinuxKernel>) -> anyhow::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(watchdog::PROGRAMMER.into())
+        .spawn(move || programmer.run())
+        .context("start the thread that programs the kernel")
 }
 
 fn log_start(node: &str, controllers: &Controllers) {

@@ -25,7 +25,8 @@ pub(super) struct TrustArguments {
         default_value = "portolan-controller"
     )]
     controller_name: String,
-    /// Projected token of the agent's service account; read at each connection. `run` needs it, except with --insecure.
+    /// Projected token of the agent's service account; read at each connection, then every minute for a newer one. `run`
+    /// needs it, except with --insecure.
     #[arg(long, env = "PORTOLAN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

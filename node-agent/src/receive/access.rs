@@ -1,7 +1,7 @@
 //! Connections to a controller: without TLS, or with TLS and a token for authentication.
 //!
-//! Touches: the network, and files with certificates and the token, for reading. They are read at each connection,
-//! so a replacement takes effect with the next one.
+//! Touches: the network, and files with certificates and the token, for reading. They are read at each connection.
+//! Replaced certificates take effect with the next one; `token` sends a replaced token on the open stream.
 
 use std::fmt;
 use std::io;
@@ -14,11 +14,11 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
-use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use super::tls::{self, TlsError};
+use super::token::{Token, with_token};
 use super::{Address, KEEP_ALIVE_INTERVAL};
 
 /// Timeout for opening a connection, including TLS.
@@ -161,25 +161,29 @@ impl Access {
     /// # Errors
     /// [`AccessError::Token`] if there is none.
     pub fn request<T>(&self, message: T) -> Result<tonic::Request<T>, AccessError> {
-        let mut request = tonic::Request::new(message);
-        if let Trust::Tls(Tls {
-            token: Some(path), ..
-        }) = &self.trust
-        {
-            let wrong = |reason: String| AccessError::Token {
-                path: path.clone(),
-                reason,
-            };
-            let token = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-            let token = token.trim();
-            if token.is_empty() {
-                return Err(wrong("it is empty".into()));
-            }
-            let value = MetadataValue::try_from(format!("Bearer {token}"));
-            let mut value = value.map_err(|_| wrong("its content is not a token".into()))?;
-            value.set_sensitive(true);
-            request.metadata_mut().insert("authorization", value);
+        Ok(with_token(message, self.token()?.as_ref()))
+    }
+
+    /// The file with the token; `None` without authentication.
+    pub(super) fn token_file(&self) -> Option<&PathBuf> {
+        match &self.trust {
+            Trust::Tls(tls) => tls.token.as_ref(),
+            Trust::Insecure => None,
         }
-        Ok(request)
+    }
+
+    /// The current token in the file; `None` without authentication.
+    ///
+    /// # Errors
+    /// [`AccessError::Token`] if the file has none.
+    pub(super) fn token(&self) -> Result<Option<Token>, AccessError> {
+        let Some(path) = self.token_file() else {
+            return Ok(None);
+        };
+        let wrong = |reason| AccessError::Token {
+            path: path.clone(),
+            reason,
+        };
+        Token::read(path).map(Some).map_err(wrong)
     }
 }

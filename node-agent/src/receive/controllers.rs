@@ -1,15 +1,14 @@
 //! Selection of a controller. Each node has an order of its own, so that agents spread (rendezvous hashing). An agent
-//! tries the next one after the end of a stream, and returns to its first one later, so that agents spread again after
-//! controllers were restarted one after the other.
+//! tries the next one after the end of a stream, and returns to its first one later (`super::returning`).
 //!
-//! Touches: the file with their addresses, for reading, and the network.
+//! Touches: the file with their addresses, for reading.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::time::sleep;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Access, Address, AddressError, Trust};
@@ -104,28 +103,21 @@ impl Controllers {
         }
     }
 
-    /// The controller for the stream with this number, from 0. The order of the node's controllers depends neither on
-    /// the order of the addresses nor on addresses that are added or removed.
+    /// The interval at which the agent of a node tries to return to its first controller.
+    pub(super) fn return_interval(&self, node: &str) -> Duration {
+        let share = u32::try_from(xxh3_64(node.as_bytes()) % 1024).unwrap_or(0);
+        self.return_interval + self.return_interval / 1024 * share
+    }
+
+    /// The controller for the stream with this number, from 0. The order of a node's controllers depends neither on the
+    /// order of the addresses nor on addresses that are added or removed.
     ///
     /// # Errors
     /// [`ControllersError`] if there is no address.
     pub fn choose(&self, node: &str, stream: usize) -> Result<Access, ControllersError> {
-        let read;
-        let addresses = match &self.addresses {
-            Addresses::Listed(addresses) => addresses,
-            Addresses::File(path) => {
-                read = read_file(path)?;
-                &read
-            }
-        };
-        let rank = |address: &&Address| {
-            let text = address.to_string();
-            (xxh3_64(format!("{node} {text}").as_bytes()), text)
-        };
-        let mut ranked: Vec<_> = addresses.iter().collect();
-        ranked.sort_by_cached_key(rank);
-        let place = stream.checked_rem(ranked.len());
-        let address = place.and_then(|place| ranked.get(place).copied()).cloned();
+        let addresses = ranked(node, self.addresses()?);
+        let place = stream.checked_rem(addresses.len());
+        let address = place.and_then(|place| addresses.get(place)).cloned();
         match (address, &self.addresses) {
             (Some(address), _) => Ok(Access {
                 address,
@@ -138,20 +130,41 @@ impl Controllers {
         }
     }
 
-    /// Waits until the first controller of a node accepts connections, if that is another one than `current`.
-    pub(super) async fn first_returns(&self, node: &str, current: &Access) {
-        let share = u32::try_from(xxh3_64(node.as_bytes()) % 1024).unwrap_or(0);
-        loop {
-            sleep(self.return_interval + self.return_interval / 1024 * share).await;
-            // Read each time: while a controller restarts, its address is missing.
-            if let Ok(first) = self.choose(node, 0)
-                && first != *current
-                && first.see().await.is_ok()
-            {
-                return;
-            }
+    /// The first controller of a node, if that is another one.
+    pub(super) fn first(&self, node: &str, than: &Access) -> Option<Access> {
+        let first = self.choose(node, 0).ok()?;
+        (first != *than).then_some(first)
+    }
+
+    /// Another controller than the one at this address, for the attempt with this number; `None` if there is none.
+    #[must_use]
+    pub fn another(&self, node: &str, than: &Address, attempt: usize) -> Option<Access> {
+        let addresses = ranked(node, self.addresses().ok()?);
+        let others = addresses.iter().filter(|address| *address != than);
+        let others: Vec<&Address> = others.collect();
+        let address = *others.get(attempt.checked_rem(others.len())?)?;
+        Some(Access {
+            address: address.clone(),
+            trust: self.trust.clone(),
+        })
+    }
+
+    fn addresses(&self) -> Result<Cow<'_, [Address]>, ControllersError> {
+        match &self.addresses {
+            Addresses::Listed(addresses) => Ok(Cow::Borrowed(addresses)),
+            Addresses::File(path) => read_file(path).map(Cow::Owned),
         }
     }
+}
+
+/// The addresses in the order of a node.
+fn ranked(node: &str, addresses: Cow<'_, [Address]>) -> Vec<Address> {
+    let mut ranked = addresses.into_owned();
+    ranked.sort_by_cached_key(|address| {
+        let text = address.to_string();
+        (xxh3_64(format!("{node} {text}").as_bytes()), text)
+    });
+    ranked
 }
 
 fn read_file(path: &PathBuf) -> Result<Vec<Address>, ControllersError> {
@@ -218,15 +231,16 @@ mod tests {
         };
         let five = of(&all);
         let reversed: Vec<_> = all.iter().rev().cloned().collect();
+        let reversed = of(&reversed);
         for missing in 0..all.len() {
             let mut others = all.clone();
             let missing = others.remove(missing).to_string();
             let four = of(&others);
             for node in nodes() {
                 let [first, second] = [0, 1].map(|stream| chosen(&five, &node, stream));
+                assert_eq!(chosen(&reversed, &node, 0), first, "{node}");
                 let expected = if first == missing { second } else { first };
                 assert_eq!(chosen(&four, &node, 0), expected, "{node}");
-                assert_eq!(chosen(&of(&reversed), &node, 0), chosen(&five, &node, 0));
             }
         }
         for address in &all {
@@ -236,37 +250,34 @@ mod tests {
         }
     }
 
-    /// A return is tried again until it succeeds, also if the first controller was unknown when the stream began.
-    #[tokio::test]
-    async fn an_agent_waits_until_its_first_controller_accepts_connections() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("controllers");
-        let sockets = ["a", "b"].map(|name| folder.path().join(name));
-        let text = sockets
-            .each_ref()
-            .map(|path| format!("unix:{}\n", path.display()));
-        let millisecond = Duration::from_millis(1);
-        let controllers = Controllers::new(Addresses::File(path.clone()), Trust::Insecure)
-            .with_return_interval(millisecond);
-        std::fs::write(&path, text.concat()).unwrap();
-        let first = controllers.choose("node-a", 0).unwrap();
-        let second = controllers.choose("node-a", 1).unwrap();
-        std::fs::write(&path, format!("{second}\n")).unwrap();
-        let never = async |current: &Access| {
-            let returns = controllers.first_returns("node-a", current);
-            tokio::time::timeout(millisecond * 50, returns)
-                .await
-                .is_err()
-        };
-        assert!(never(&second).await, "it is the only one");
-        std::fs::write(&path, text.concat()).unwrap();
-        assert!(never(&second).await, "the first one does not listen");
-        let Address::Unix(socket) = &first.address else {
-            panic!("{first} is a socket");
-        };
-        let _listener = tokio::net::UnixListener::bind(socket).unwrap();
-        controllers.first_returns("node-a", &second).await;
-        assert!(never(&first).await, "it is at its first one");
+    #[test]
+    fn agents_return_at_different_times() {
+        let controllers = listed(2).with_return_interval(Duration::from_secs(1024));
+        let interval = |node: usize| controllers.return_interval(&format!("node-{node}"));
+        let all: BTreeSet<_> = (0..50).map(interval).collect();
+        assert!(all.len() > 40, "{all:?}");
+        let within = Duration::from_secs(1024)..Duration::from_secs(2048);
+        assert!(
+            all.iter().all(|interval| within.contains(interval)),
+            "{all:?}"
+        );
+    }
+
+    /// An agent of an outdated controller asks only others.
+    #[test]
+    fn another_controller_is_never_the_same_and_each_has_its_turn() {
+        let three = listed(3);
+        for node in ["node-a", "node-b", "node-c"] {
+            let own = three.choose(node, 0).unwrap();
+            let other = |attempt| three.another(node, &own.address, attempt).unwrap();
+            let asked: BTreeSet<_> = (0..2).map(|attempt| other(attempt).to_string()).collect();
+            assert_eq!(asked.len(), 2, "{asked:?}");
+            assert!(!asked.contains(&own.to_string()), "{asked:?}");
+            assert_eq!(other(2), other(0));
+        }
+        let only = listed(1);
+        let own = only.choose("node-a", 0).unwrap();
+        assert_eq!(only.another("node-a", &own.address, 0), None);
     }
 
     #[test]

@@ -101,6 +101,9 @@ fn message() -> impl Strategy<Value = wire::PlanMessage> {
         4 => commit().prop_map(Message::Commit),
         3 => whole.prop_map(Message::Batch),
         1 => gone.prop_map(|addresses| Message::Gone(wire::Gone { addresses })),
+        1 => any::<u64>().prop_map(|age_milliseconds| {
+            Message::Freshness(wire::Freshness { age_milliseconds })
+        }),
     ];
     prop::option::weighted(0.98, message).prop_map(|message| wire::PlanMessage { message })
 }
@@ -124,7 +127,7 @@ fn follow(messages: Vec<wire::PlanMessage>) {
                 // The next stream begins with a new session.
                 session = Session::new("node-a".into());
             }
-            Ok(Step::More | Step::Gone(_)) => {
+            Ok(Step::More | Step::Gone(_) | Step::Age(_)) => {
                 assert_eq!(plans.peek(NodePlan::hash), before);
             }
             Ok(Step::Commit(commit)) => {

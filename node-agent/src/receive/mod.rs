@@ -9,9 +9,12 @@ mod controllers;
 #[cfg(test)]
 mod fuzz;
 mod link;
-mod resume;
+mod opened;
+mod returning;
+mod search;
 mod session;
 mod tls;
+mod token;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,18 +22,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::PlanHash;
-use portolan_proto::wire::plan_stream_client::PlanStreamClient;
-use portolan_proto::{MAX_MESSAGE_BYTES, wire};
+use portolan_proto::{STALE_AFTER, wire};
 use portolan_reconcile::Drift;
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
 use tracing::{info, warn};
 
-use self::resume::ResumeState;
+use self::opened::Opened;
+use self::returning::Return;
+use self::search::{Attempt, Search};
+use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
-pub use link::{Link, LinkSender};
+pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
@@ -38,10 +42,13 @@ use crate::health::Changes;
 use crate::health::Health;
 use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
+use crate::watermark::Remembered;
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// The attempt from which on the delay does not grow.
+const LAST_DOUBLING: u32 = 16;
 
 /// Interval of HTTP/2 keep-alive pings on an idle connection.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -60,6 +67,8 @@ pub struct Receiver {
     pub controllers: Controllers,
     /// Destination of the plan.
     pub plans: Arc<PlanWatch>,
+    /// The watermark of the plan.
+    pub remembered: Remembered,
     /// Results of passes.
     pub applied: watch::Receiver<Applied>,
     /// Addresses of draining backends.
@@ -74,40 +83,40 @@ impl Receiver {
     /// Runs while the programmer runs: connects, follows the stream until it ends, waits, and connects again.
     pub async fn run(mut self) {
         let (mut attempt, mut stream) = (0u32, 0);
-        let mut resume = ResumeState::default();
+        let mut fresher = None;
         loop {
             let before = self.applied.borrow().generation;
-            let end = match self.controllers.choose(&self.node, stream) {
-                Ok(controller) => {
-                    let (controllers, node) = (self.controllers.clone(), self.node.clone());
-                    // In a box: it waits nearly always, and opens connections rarely.
-                    let returns = Box::pin(controllers.first_returns(&node, &controller));
-                    tokio::select! {
-                        end = self.follow(&controller, &mut resume) => end,
-                        // At most an acknowledgement is lost: the next Hello names the plan.
-                        () = returns => {
-                            info!(from = %controller, "returning to the first controller of this node");
-                            (attempt, stream) = (0, 0);
-                            continue;
-                        }
-                    }
+            let end = match fresher.take() {
+                Some(opened) => self.follow(opened).await,
+                None => self.connect(stream).await,
+            };
+            let is_replaced = end.as_ref().is_err_and(StreamError::is_replaced);
+            let reason = match end {
+                // Its stream is open already.
+                Ok(Some(opened)) => {
+                    let first = self.controllers.first(&self.node, &opened.controller);
+                    stream = if first.is_none() { 0 } else { stream };
+                    fresher = Some(opened);
+                    attempt = 0;
+                    continue;
                 }
-                Err(error) => Err(StreamError::NoController(error)),
+                // The programmer has ended, so the program has to end.
+                Err(StreamError::Ending) => return,
+                Ok(None) => "the stream ended".into(),
+                Err(error) => error.to_string(),
             };
             // Try the next controller: this one may be shutting down, and all serve the same plan.
             stream = stream.wrapping_add(1);
-            // The programmer has ended, so the program has to end.
-            if matches!(end, Err(StreamError::Ending)) {
-                return;
-            }
             // After a stream that delivered a change, start again with short delays.
             if self.applied.borrow().generation != before {
                 attempt = 0;
             }
+            if is_replaced {
+                attempt = LAST_DOUBLING;
+            }
             let wait = backoff(&self.node, attempt);
             attempt = attempt.saturating_add(1);
             let milliseconds = wait.as_millis();
-            let reason = end.map_or_else(|error| error.to_string(), |()| "the stream ended".into());
             link::down(&self.link, &reason);
             warn!(
                 controllers = %self.controllers, reason, retry_milliseconds = milliseconds,
@@ -117,57 +126,98 @@ impl Receiver {
         }
     }
 
-    async fn follow(
-        &mut self,
-        controller: &Access,
-        resume: &mut ResumeState,
-    ) -> Result<(), StreamError> {
-        let channel = controller.connect().await?;
-        let mut client =
-            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
-        let mut session = Session::new(self.node.clone());
-        let held = self.plans.held(&resume.watermark);
-        let hello = session.hello(&self.version, held.as_ref());
-        send(&answers, hello).await?;
-        let mut incoming = client
-            .watch(controller.request(ReceiverStream::new(outgoing))?)
-            .await?
-            .into_inner();
+    /// Connects to the controller for the stream with this number, and follows the stream.
+    async fn connect(&mut self, stream: usize) -> Result<Option<Opened>, StreamError> {
+        let controller = self.controllers.choose(&self.node, stream);
+        let controller = controller.map_err(StreamError::NoController)?;
+        let held = self.plans.held(self.remembered.watermark());
+        let session = Session::new(self.node.clone());
+        let hello = session.hello(&self.version, held.as_ref(), None);
+        let opened = Opened::open(controller, hello).await?;
+        self.follow(opened).await
+    }
+
+    /// Follows a stream to its end. Returns the stream of a fresher controller, or of the first one, if there is one.
+    async fn follow(&mut self, mut opened: Opened) -> Result<Option<Opened>, StreamError> {
+        let (controller, answers) = (opened.controller.clone(), opened.answers.clone());
+        let renewals = Renewals::new(controller.token_file().cloned(), opened.token.take());
         info!(%controller, "connected");
         link::up(&self.link);
         // This controller has not received a status yet.
         self.draining.mark_changed();
-        let mut reporter = StatusReporter {
-            applied: self.applied.clone(),
-            drift: Drift::default(),
-            hash: PlanHash::default(),
-            closed: self.health.closed(),
-            unwritten: self.health.unwritten(),
-        };
+        let mut session = Session::new(self.node.clone());
+        let mut search = Search::new(self.node.clone());
+        let mut returns = Return::new(self.controllers.return_interval(&self.node));
+        let mut reporter = StatusReporter::new(self.applied.clone(), &self.health, renewals);
         loop {
+            let open = |other, younger_than| -> Attempt<Opened> {
+                let held = self.plans.held(self.remembered.watermark());
+                let session = Session::new(self.node.clone());
+                let hello = session.hello(&self.version, held.as_ref(), Some(younger_than));
+                Box::pin(Opened::open_and_wait(other, hello))
+            };
+            let ask = |attempt, younger_than| {
+                let other = self
+                    .controllers
+                    .another(&self.node, &controller.address, attempt)?;
+                Some(open(other, younger_than))
+            };
+            let ask_first = || -> Option<Attempt<(Opened, Option<PlanHash>)>> {
+                let first = self.controllers.first(&self.node, &controller)?;
+                // It must not be outdated.
+                let (held, opens) = (self.plans.hash(), open(first, STALE_AFTER));
+                Some(Box::pin(async move { Some((opens.await?, held)) }))
+            };
             let message = tokio::select! {
-                message = incoming.message() => message?,
+                message = opened.next() => message?,
                 // It reserves queue space first, so that the two sides never wait for each other.
                 done = report(&answers, &mut self.draining, &mut reporter) => {
                     done?;
                     continue;
                 }
+                fresher = search.found(ask) => {
+                    let to = &fresher.controller;
+                    info!(from = %controller, %to, "moving to a controller with newer objects");
+                    return Ok(Some(fresher));
+                }
+                (first, held) = returns.succeeded(ask_first) => {
+                    // The first controller may not have read what changed meanwhile (I-12).
+                    if held != self.plans.hash() {
+                        continue;
+                    }
+                    let to = &first.controller;
+                    info!(from = %controller, %to, "returning to the first controller of this node");
+                    return Ok(Some(first));
+                }
             };
             let Some(message) = message else {
-                return Ok(());
+                return Ok(None);
             };
             match session.take(message, |key| self.plans.list(key))? {
                 Step::More => {}
                 Step::Gone(addresses) => self.plans.set_gone(addresses),
+                Step::Age(age) => search.reported(self.age(&controller, age)),
                 Step::Commit(commit) => {
-                    let ack = self
-                        .commit(*commit, &session, resume, &mut reporter)
-                        .await?;
+                    let ack = self.commit(*commit, &session, &mut reporter).await?;
                     send(&answers, ack).await?;
                 }
             }
         }
+    }
+
+    /// Records the age of the objects of the connected controller, and returns it if they are outdated.
+    fn age(&self, controller: &Access, age: Duration) -> Option<Outdated> {
+        let outdated = Outdated::of(age);
+        if outdated.is_some() && self.link.borrow().outdated.is_none() {
+            let seconds = age.as_secs();
+            warn!(
+                %controller, seconds,
+                "the controller receives nothing from the API server, or does not plan; the plan stays, and the agent \
+                 looks for a controller with newer objects"
+            );
+        }
+        link::reported(&self.link, outdated);
+        outdated
     }
 
     /// Commits a batch, and returns the acknowledgement after it was applied.
@@ -175,7 +225,6 @@ impl Receiver {
         &mut self,
         commit: Commit,
         session: &Session,
-        resume: &mut ResumeState,
         reporter: &mut StatusReporter,
     ) -> Result<wire::AgentMessage, StreamError> {
         let Commit {
@@ -187,9 +236,10 @@ impl Receiver {
         } = commit;
         let whole = trace.map(|_| Instant::now());
         let changes = Changes::of(&staged).since(triggered);
+        // Also for a batch that is rejected then: a watermark that is ahead of the plan costs one list.
+        self.remembered.note(watermark).await;
         match self.plans.commit_traced(staged, expected, trace) {
             Ok(generation) => {
-                resume.note(watermark);
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
                 reporter.hash = applied.hash;
@@ -214,7 +264,7 @@ impl Receiver {
     }
 }
 
-/// Sources and last reported values of the node's status.
+/// Sources and last reported values of the node's status, and of its token.
 struct StatusReporter {
     applied: watch::Receiver<Applied>,
     /// The last reported drift.
@@ -226,9 +276,23 @@ struct StatusReporter {
     closed: watch::Receiver<BTreeSet<String>>,
     /// Kernel settings that cannot be written.
     unwritten: watch::Receiver<BTreeSet<String>>,
+    renewals: Renewals,
 }
 
-/// Waits for a change of the node's status, and reports it.
+impl StatusReporter {
+    fn new(applied: watch::Receiver<Applied>, health: &Health, renewals: Renewals) -> Self {
+        Self {
+            applied,
+            drift: Drift::default(),
+            hash: PlanHash::default(),
+            closed: health.closed(),
+            unwritten: health.unwritten(),
+            renewals,
+        }
+    }
+}
+
+/// Waits for a change of the node's status or for a newer token, and reports it.
 async fn report(
     answers: &mpsc::Sender<wire::AgentMessage>,
     draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
@@ -240,10 +304,15 @@ async fn report(
         hash,
         closed,
         unwritten,
+        renewals,
     } = reporter;
     // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
     let changed = tokio::select! {
+        token = renewals.newer() => {
+            room.send(Session::renewal(&token));
+            return Ok(());
+        }
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
         changed = unwritten.changed() => changed.map(|()| None),
@@ -276,13 +345,17 @@ async fn send(
 /// reconnect at once to a controller that comes back.
 fn backoff(node: &str, attempt: u32) -> Duration {
     let longest = INITIAL_BACKOFF
-        .saturating_mul(1 << attempt.min(16))
+        .saturating_mul(1 << attempt.min(LAST_DOUBLING))
         .min(MAX_BACKOFF);
-    // Between half of the delay and all of it, by a number that depends only on the node and the attempt.
-    let spread = node.bytes().fold(u64::from(attempt), |sum, byte| {
+    spread(longest, node, attempt)
+}
+
+/// Between half of a delay and all of it, by a number that depends only on the node and the attempt.
+fn spread(longest: Duration, node: &str, attempt: u32) -> Duration {
+    let number = node.bytes().fold(u64::from(attempt), |sum, byte| {
         sum.wrapping_mul(31).wrapping_add(byte.into())
     });
-    let share = u32::try_from(spread % 512).unwrap_or(0);
+    let share = u32::try_from(number % 512).unwrap_or(0);
     longest / 2 + (longest / 1024) * share
 }
 
@@ -318,22 +391,13 @@ enum StreamError {
     Ending,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
-        let waits: Vec<_> = (0..12).map(|attempt| backoff("node-a", attempt)).collect();
-        for (attempt, wait) in waits.iter().enumerate() {
-            let whole = INITIAL_BACKOFF
-                .saturating_mul(1 << attempt)
-                .min(MAX_BACKOFF);
-            assert!(
-                *wait >= whole / 2 && *wait <= whole,
-                "attempt {attempt}: {wait:?}"
-            );
-        }
-        assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
+impl StreamError {
+    /// Whether a newer stream of the node replaced this one. Then another agent runs on the node: without a long delay,
+    /// the two would take the stream from each other many times a second.
+    fn is_replaced(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == tonic::Code::Aborted)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ use portolan_reconcile::{Drift, DriftCount, DriftKind};
 use thiserror::Error;
 use tracing::warn;
 
+use super::token::Token;
 use crate::plan_watch::Held;
 use crate::programmer::Applied;
 
@@ -76,6 +77,8 @@ pub enum Step {
     Commit(Box<Commit>),
     /// These draining addresses no longer have an endpoint.
     Gone(BTreeSet<IpAddr>),
+    /// The objects of the controller have this age.
+    Age(Duration),
 }
 
 /// A complete batch.
@@ -149,8 +152,14 @@ impl Session {
         }
     }
 
-    /// The first message to the controller: the agent's `version`, and the plan that it already holds.
-    pub fn hello(&self, version: &str, held: Option<&Held>) -> wire::AgentMessage {
+    /// The first message to the controller: the agent's `version`, the plan that it already holds, and, if it matters,
+    /// the age below which the objects of the controller have to be.
+    pub fn hello(
+        &self,
+        version: &str,
+        held: Option<&Held>,
+        younger_than: Option<Duration>,
+    ) -> wire::AgentMessage {
         answer(Answer::Hello(wire::Hello {
             node: self.node.to_string(),
             wire_version: WIRE_VERSION,
@@ -158,6 +167,7 @@ impl Session {
             plan_hash: held.map_or_else(Vec::new, |held| held.hash.to_bytes().into()),
             bucket_hashes: held.map_or_else(Vec::new, |held| held.buckets.to_bytes()),
             watermark: held.map(|held| held.watermark.clone()),
+            younger_than_milliseconds: younger_than.map_or(0, milliseconds),
         }))
     }
 
@@ -192,6 +202,9 @@ impl Session {
             Message::Gone(wire::Gone { addresses }) => {
                 Ok(Step::Gone(draining::read(&addresses, "gone.addresses")?))
             }
+            Message::Freshness(wire::Freshness { age_milliseconds }) => {
+                Ok(Step::Age(Duration::from_millis(age_milliseconds)))
+            }
         }
     }
 
@@ -216,6 +229,12 @@ impl Session {
             unwritten_settings: texts(unwritten.iter().take(MAX_MESSAGES)),
             applied_hash: applied.to_bytes().to_vec(),
         }))
+    }
+
+    /// A newer token of this agent.
+    pub(super) fn renewal(token: &Token) -> wire::AgentMessage {
+        let token = token.text().to_owned();
+        answer(Answer::Renewal(wire::Renewal { token }))
     }
 
     /// Begins a batch; an open batch is discarded.
@@ -361,6 +380,10 @@ fn answer(message: Answer) -> wire::AgentMessage {
 
 fn microseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use prost::Message;
 use thiserror::Error;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-const HEADER: &[u8] = b"portolan plan 1\n";
+const HEADER: &[u8] = b"portolan plan 2\n";
 const CHECKSUM_BYTES: usize = 8;
 
 /// Time and place of a saved plan.
@@ -21,7 +21,7 @@ pub struct Origin {
     pub node: String,
     /// The boot ID of the kernel.
     pub boot: String,
-    /// When it was written.
+    /// When it was written; if its controller was outdated, the time of the objects from which it was made.
     pub written: SystemTime,
     /// When a controller last confirmed it.
     pub confirmed: SystemTime,

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::{SavedError, SavedPlan, restore_saved};
 use crate::plan_watch::PlanWatch;
 use crate::programmer::Applied;
-use crate::receive::Link;
+use crate::receive::{Link, Outdated};
 
 /// Minimum time between two writes. A plan that is this much older is still nearly right, and writing each change of
 /// a busy cluster would wear out disks.
@@ -41,7 +41,7 @@ impl Keeper {
     }
 
     /// Restores the saved plan at start, then saves each plan from a controller after it was taken by a pass, and
-    /// confirms it while `link` is up. Runs while the programmer runs.
+    /// confirms it while a current controller is connected. Runs while the programmer runs.
     pub async fn run(&mut self, applied: watch::Receiver<Applied>, link: watch::Receiver<Link>) {
         let (saved, plans) = (self.saved.clone(), self.plans.clone());
         tokio::join!(
@@ -70,13 +70,17 @@ impl Keeper {
                 }
                 () = until(due) => true,
             };
-            let (saved, time) = (self.saved.clone(), now());
+            let (outdated, is_current) = {
+                let link = link.borrow();
+                (link.outdated, link.is_current())
+            };
+            let (saved, time) = (self.saved.clone(), as_of(now(), outdated));
             // Both do blocking disk I/O.
             let writing = match (self.newer(), self.written) {
                 (Some((generation, plan)), _) => tokio::task::spawn_blocking(move || {
                     saved.write(&plan, time).map(|hash| (generation, hash))
                 }),
-                (None, Some((generation, hash))) if is_due && link.borrow().is_up() => {
+                (None, Some((generation, hash))) if is_due && is_current => {
                     tokio::task::spawn_blocking(move || {
                         saved.confirm(hash, time).map(|()| (generation, hash))
                     })
@@ -135,6 +139,12 @@ impl Keeper {
             info!("saving the plan works again");
         }
     }
+}
+
+/// The time at which the plan of a controller was right: an outdated controller does not make an old plan recent.
+fn as_of(now: SystemTime, controller: Option<Outdated>) -> SystemTime {
+    let age = controller.map_or(Duration::ZERO, Outdated::age);
+    now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Waits until this time; forever without one.

@@ -1,7 +1,7 @@
 //! The last plan on this node's disk. It is served while no controller is reachable after a restart of the agent or
 //! of the node.
 //!
-//! Touches: one file and a small one beside it, and the kernel's boot ID.
+//! Touches: one file and a small one beside it, that of the watermark, and the kernel's boot ID.
 
 mod file;
 mod keep;
@@ -18,6 +18,8 @@ use thiserror::Error;
 pub use file::{FileError, Origin};
 pub use keep::Keeper;
 pub use resume::{Resume, restore_saved};
+
+use crate::watermark;
 
 const FILE: &str = "plan";
 /// The boot ID, which changes with each start of the kernel.
@@ -127,8 +129,11 @@ impl SavedPlan {
     /// [`SavedPlan::confirm`].
     ///
     /// # Errors
-    /// [`SavedError::Io`] if the file cannot be written.
+    /// [`SavedError::Io`] if the file cannot be written, or if the watermark cannot be flushed before it.
     pub fn write(&self, plan: &NodePlan, now: SystemTime) -> Result<PlanHash, SavedError> {
+        // After a loss of power, the plan must not be newer than its watermark. If that is not possible, a new plan is
+        // still better than an old one.
+        let flushed = watermark::flush(&self.watermark_path());
         let origin = Origin {
             node: self.node.clone(),
             boot: self.boot.clone(),
@@ -139,6 +144,10 @@ impl SavedPlan {
         self.replace(&self.path, |to| {
             hash = file::write(plan, &origin, to)?;
             Ok(())
+        })?;
+        flushed.map_err(|error| SavedError::Io {
+            path: self.watermark_path().display().to_string(),
+            error,
         })?;
         Ok(hash)
     }
@@ -156,6 +165,10 @@ impl SavedPlan {
 
     fn confirmation_path(&self) -> PathBuf {
         self.path.with_extension("confirmed")
+    }
+
+    fn watermark_path(&self) -> PathBuf {
+        self.path.with_file_name(watermark::FILE)
     }
 
     fn replace(
@@ -182,12 +195,14 @@ impl SavedPlan {
         !self.boot.is_empty() && origin.boot == self.boot
     }
 
-    /// Removes the saved plan.
+    /// Removes the saved plan and its watermark.
     ///
     /// # Errors
-    /// [`SavedError::Io`] if the file exists and cannot be removed.
+    /// [`SavedError::Io`] if a file exists and cannot be removed.
     pub fn remove(&self) -> Result<(), SavedError> {
-        for path in [self.confirmation_path(), self.path.clone()] {
+        let plan = self.path.clone();
+        // The plan first: without its watermark, it could be replaced by an older one.
+        for path in [self.confirmation_path(), plan, self.watermark_path()] {
             match std::fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.io(error)),
                 _ => {}

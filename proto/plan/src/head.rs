@@ -23,6 +23,24 @@ pub struct Head {
     pub scheduler: Option<Arc<str>>,
     /// The Service's ports.
     pub ports: SmallVec<[HeadPort; 1]>,
+    /// The source ranges that may connect to load-balancer addresses (`loadBalancerSourceRanges`); empty allows all
+    /// (S-86). If the list is not empty, addresses of a family without a range are closed to all clients (S-88). The
+    /// unspecified address as a range, `0.0.0.0/32` or `::/128`, matches no client either.
+    ///
+    /// They are here once, because ports times ranges can be more than a message holds.
+    pub source_ranges: Vec<IpNet>,
+}
+
+impl Head {
+    /// The source ranges that restrict load-balancer addresses of this port. Empty if all clients may connect, or if
+    /// the port has no such address.
+    pub fn source_ranges_of(&self, port: &HeadPort) -> &[IpNet] {
+        let balancer = |frontend: &Frontend| frontend.kind == FrontendKind::LoadBalancer;
+        match port.frontends.iter().any(balancer) {
+            true => &self.source_ranges,
+            false => &[],
+        }
+    }
 }
 
 /// One port of a Service (S-5).
@@ -40,10 +58,6 @@ pub struct HeadPort {
     pub external: Option<ListUse>,
     /// Client affinity in seconds, 1 to 86400; `None` for no affinity (S-94).
     pub affinity_seconds: Option<u32>,
-    /// The source ranges that may connect to load-balancer addresses (`loadBalancerSourceRanges`); empty allows all
-    /// (S-86). If the list is not empty, addresses of a family without a range are closed to all clients (S-88). The
-    /// unspecified address as a range, `0.0.0.0/32` or `::/128`, matches no client either.
-    pub source_ranges: Vec<IpNet>,
 }
 
 impl HeadPort {

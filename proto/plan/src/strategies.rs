@@ -112,7 +112,7 @@ fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
         cluster_ip(Family::Ipv6).prop_map(|address| vec![address]),
         (cluster_ip(Family::Ipv4), cluster_ip(Family::Ipv6)).prop_map(|(a, b)| vec![a, b]),
     ];
-    let rest = (option::of(1u32..=86_400), vec(source_range(), 0..3));
+    let affinity = option::of(1u32..=86_400);
     (
         protocol(),
         port(),
@@ -120,10 +120,10 @@ fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
         frontends,
         list_use(),
         list_use(),
-        rest,
+        affinity,
     )
         .prop_map(
-            move |(protocol, port, (node_port, others), addresses, internal, external, rest)| {
+            move |(protocol, port, (node_port, others), addresses, internal, external, affinity_seconds)| {
                 let frontend = |address| Frontend {
                     kind: FrontendKind::ClusterIp,
                     address,
@@ -148,8 +148,7 @@ fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
                     external: frontends.iter().any(is_external).then_some(external),
                     frontends,
                     internal,
-                    affinity_seconds: rest.0,
-                    source_ranges: rest.1,
+                    affinity_seconds,
                 }
             },
         )
@@ -161,12 +160,19 @@ pub fn head() -> impl Strategy<Value = Head> {
     let two = (head_port("http".into()), head_port("dns".into())).prop_map(|(a, b)| vec![a, b]);
     let ports = prop_oneof![one, two];
     let scheduler = option::of(select(vec!["rr", "wrr", "lc", "mh"]));
-    (any::<bool>(), option::of(0u32..600), scheduler, ports).prop_map(
-        |(boot_critical, drain_seconds, scheduler, ports)| Head {
-            boot_critical,
-            drain_seconds,
-            scheduler: scheduler.map(Into::into),
-            ports: ports.into(),
+    let rest = (any::<bool>(), option::of(0u32..600), scheduler);
+    let ranges = vec(source_range(), 0..3);
+    (rest, ports, ranges).prop_map(
+        |((boot_critical, drain_seconds, scheduler), ports, ranges)| {
+            let mut frontends = ports.iter().flat_map(|port| &port.frontends);
+            let guards = frontends.any(|f| f.kind == FrontendKind::LoadBalancer);
+            Head {
+                boot_critical,
+                drain_seconds,
+                scheduler: scheduler.map(Into::into),
+                source_ranges: if guards { ranges } else { Vec::new() },
+                ports: ports.into(),
+            }
         },
     )
 }

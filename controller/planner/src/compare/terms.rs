@@ -125,7 +125,8 @@ fn of(planned: &PlannedService, view: &View<'_>, head: &Head) -> Terms {
     say(None, Term::HealthPort, health.map(|h| h.port.to_string()));
     for port in &head.ports {
         let affinity = port.affinity_seconds;
-        let ranges: Vec<_> = port.source_ranges.iter().map(ToString::to_string).collect();
+        let ranges = head.source_ranges_of(port).iter();
+        let ranges: Vec<_> = ranges.map(ToString::to_string).collect();
         let ranges = (!ranges.is_empty()).then(|| ranges.join(", "));
         let external = view.external(&port.name);
         let policy = |list: &portolan_plan::ListUse| format!("{:?}", list.policy);

@@ -118,8 +118,9 @@ impl Planner {
         let ports = service.ports.iter().zip(&head.ports).enumerate();
         let frontends = head.ports.iter().map(|port| port.frontends.len()).sum();
         let most = endpoints_per_list(frontends);
-        let ports = ports.map(|(place, (port, of_head))| {
-            self.port(node, planned, service, place, port, of_head, most)
+        let ports = ports.map(|(place, (port, of_head))| PortExplanation {
+            source_ranges: head.source_ranges_of(of_head).to_vec(),
+            ..self.port(node, planned, service, place, port, of_head, most)
         });
         let local = planned.local_for(&node.name);
         Served {
@@ -170,7 +171,7 @@ impl Planner {
             frontends: of_head.frontends.to_vec(),
             absent: absent(self.model(), service, port),
             affinity_seconds: of_head.affinity_seconds,
-            source_ranges: of_head.source_ranges.clone(),
+            source_ranges: Vec::new(),
             groups,
             apart: apart(self.model(), service, port, &families, &slices, &merged),
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::build::Cluster;
 use portolan_plan::{
-    BackendList, ExternalClients, Family, Frontend, FrontendKind, HeadPort, ListChoice, ListKey,
+    BackendList, ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListChoice, ListKey,
     ListUse, Local, NodeEntry, Scope, ScopeKind,
 };
 use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
@@ -85,7 +85,7 @@ fn service_facts(planned: &PlannedService, facts: &mut Vec<String>) {
             let choice = place.list(port).choice(place.family);
             let key = key(planned, port, place.family, choice.scope);
             if let Some(list) = planned.lists.get(&key) {
-                let text = format!("{}{}", place.text, extras(port, place.frontend));
+                let text = format!("{}{}", place.text, extras(head, port, place.frontend));
                 let external_clients = external_clients(choice);
                 facts.push(format!(
                     "{id} {text}{external_clients} -> {}",
@@ -111,13 +111,14 @@ fn local_text(local: &Local) -> String {
 }
 
 /// The properties of a frontend besides its list.
-fn extras(port: &HeadPort, frontend: Frontend) -> String {
+fn extras(head: &Head, port: &HeadPort, frontend: Frontend) -> String {
     let mut text = String::new();
     if let Some(seconds) = port.affinity_seconds {
         write!(text, " affinity {seconds}s").unwrap();
     }
-    if frontend.kind == FrontendKind::LoadBalancer && !port.source_ranges.is_empty() {
-        let ranges: Vec<_> = port.source_ranges.iter().map(ToString::to_string).collect();
+    let ranges = head.source_ranges_of(port);
+    if frontend.kind == FrontendKind::LoadBalancer && !ranges.is_empty() {
+        let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
         write!(text, " from {}", ranges.join(" ")).unwrap();
     }
     text

@@ -2,6 +2,9 @@
 //!
 //! A CA is replaced with an overlap. The next CA is published first, so that agents trust both; then it signs; the
 //! old CA is removed when no valid certificate of it can be in use.
+//!
+//! All controllers share one keyring, so a controller whose clock was wrong may have written it. What it left is
+//! corrected before the timetable applies (`Keyring::correction`).
 
 use std::fmt;
 
@@ -14,6 +17,11 @@ use super::{Pair, PairError};
 /// Time between publishing the next CA and signing with it, and between that and removing the old one, seconds. A
 /// day, because volumes in pods are updated late and some nodes are disconnected for a while.
 const CA_OVERLAP_SECONDS: u64 = 24 * 3600;
+/// Maximum difference between the clocks of two controllers that issue certificates, seconds: each differs from the API
+/// server by at most a minute. Certificates are backdated by an hour, so one from less far ahead is already valid.
+const MAX_CLOCK_DIFFERENCE_SECONDS: u64 = 600;
+/// Maximum number of steps at one time. Fewer suffice from any keyring; the rest is done in the next check.
+const MAX_STEPS: usize = 8;
 
 /// A certificate with its key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +67,9 @@ pub(super) struct Keyring {
 pub(super) enum Due {
     /// Nothing before this time, seconds since 1970.
     Nothing(u64),
+    /// The CA has no time left for an overlap, so another one signs at once. Only after a clock was wrong by years, or
+    /// no controller ran for years.
+    Replace,
     /// Issue a new certificate of the same CA.
     Renew,
     /// Create the next CA.
@@ -91,11 +102,33 @@ impl fmt::Debug for Signed {
 }
 
 impl Signed {
-    /// When it should be replaced: after two thirds of its lifetime.
+    /// When it should be replaced: after three fifths of its lifetime.
     fn renewal(&self) -> u64 {
         let lifetime = self.until.saturating_sub(self.from);
         self.from.saturating_add(lifetime / 5 * 3)
     }
+
+    /// Whether a clock that was ahead created it, so that it may not be valid yet.
+    fn is_ahead(&self, now: u64) -> bool {
+        is_ahead(self.from, now)
+    }
+}
+
+impl Authority {
+    /// Whether it lasts for the time in which another CA would replace it.
+    fn lasts(&self, now: u64) -> bool {
+        self.signed.until > now.saturating_add(CA_OVERLAP_SECONDS)
+    }
+
+    /// Whether it may sign.
+    fn is_usable(&self, now: u64) -> bool {
+        self.lasts(now) && !self.signed.is_ahead(now)
+    }
+}
+
+/// Whether a clock that was ahead recorded this time.
+fn is_ahead(time: u64, now: u64) -> bool {
+    time > now.saturating_add(MAX_CLOCK_DIFFERENCE_SECONDS)
 }
 
 impl Keyring {
@@ -112,6 +145,32 @@ impl Keyring {
 
     /// The step that is due; one step at a time.
     pub(super) fn due(&self, now: u64) -> Due {
+        self.correction(now).unwrap_or_else(|| self.scheduled(now))
+    }
+
+    /// The step that corrects what a wrong clock left. Nothing else would: by its own times, such a keyring is due
+    /// months later, or at every check.
+    fn correction(&self, now: u64) -> Option<Due> {
+        let next_is_unusable = match &self.next {
+            Some(next) => !next.is_usable(now),
+            // Agents do not check the dates of a CA, but other clients do, and its own replacement would be late.
+            None => self.authority.signed.is_ahead(now),
+        };
+        if !self.authority.lasts(now) {
+            Some(Due::Replace)
+        } else if self.serving.is_ahead(now) {
+            Some(Due::Renew)
+        } else if next_is_unusable {
+            Some(Due::Announce)
+        } else if self.retired.iter().any(|old| is_ahead(old.since, now)) {
+            Some(Due::Forget)
+        } else {
+            None
+        }
+    }
+
+    /// The step that is due by the timetable of the rotation.
+    fn scheduled(&self, now: u64) -> Due {
         let forget = self
             .retired
             .iter()
@@ -143,28 +202,59 @@ impl Keyring {
         Due::Nothing(earliest)
     }
 
+    /// The keyring after all steps that are due; `None` if none is.
+    pub(super) fn settled(&self, name: &str, now: u64) -> Result<Option<Self>, KeyringError> {
+        let mut settled = None;
+        for _ in 0..MAX_STEPS {
+            match settled.as_ref().unwrap_or(self).after(name, now)? {
+                Some(after) => settled = Some(after),
+                None => break,
+            }
+        }
+        Ok(settled)
+    }
+
     /// The keyring after the step that is due; `None` if none is.
-    pub(super) fn after(&self, name: &str, now: u64) -> Result<Option<Self>, KeyringError> {
+    fn after(&self, name: &str, now: u64) -> Result<Option<Self>, KeyringError> {
         let mut after = self.clone();
         match self.due(now) {
             Due::Nothing(_) => return Ok(None),
+            Due::Replace => {
+                let next = match after.next.take().filter(|next| next.is_usable(now)) {
+                    Some(next) => next,
+                    None => authority::authority(now)?,
+                };
+                after.switch(next, name, now)?;
+            }
             Due::Renew => after.serving = authority::serving(&self.authority, name, now)?,
             Due::Announce => after.next = Some(authority::authority(now)?),
             Due::Switch => {
                 if let Some(next) = after.next.take() {
-                    after.serving = authority::serving(&next, name, now)?;
-                    let old = std::mem::replace(&mut after.authority, next);
-                    after.retired.push(Retired {
-                        certificate: old.signed.certificate,
-                        since: now,
-                    });
+                    after.switch(next, name, now)?;
                 }
             }
-            Due::Forget => after
-                .retired
-                .retain(|old| old.since.saturating_add(CA_OVERLAP_SECONDS) > now),
+            Due::Forget => {
+                for old in &mut after.retired {
+                    if is_ahead(old.since, now) {
+                        old.since = now;
+                    }
+                }
+                let expires = |old: &Retired| old.since.saturating_add(CA_OVERLAP_SECONDS);
+                after.retired.retain(|old| expires(old) > now);
+            }
         }
         Ok(Some(after))
+    }
+
+    /// From now on, this CA signs.
+    fn switch(&mut self, next: Authority, name: &str, now: u64) -> Result<(), KeyringError> {
+        self.serving = authority::serving(&next, name, now)?;
+        let old = std::mem::replace(&mut self.authority, next);
+        self.retired.push(Retired {
+            certificate: old.signed.certificate,
+            since: now,
+        });
+        Ok(())
     }
 
     /// The certificate and key to serve.
@@ -186,4 +276,4 @@ impl Keyring {
 
 #[cfg(test)]
 #[path = "keyring_tests.rs"]
-mod tests;
+pub(super) mod tests;

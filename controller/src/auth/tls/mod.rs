@@ -4,6 +4,7 @@
 //! manages a CA of the controllers in a Secret.
 
 mod authority;
+mod clock;
 mod files;
 mod keyring;
 mod pair;

@@ -1,5 +1,5 @@
 //! The controllers' own CA, in a Secret that all replicas share, and the CA bundle in a ConfigMap that agents mount.
-//! Touches: the API server, these two objects.
+//! Touches: the clock, the API server, these two objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::Presented;
-use super::keyring::{Keyring, KeyringError};
+use super::clock::{Clock, ClockError};
+use super::keyring::{Due, Keyring, KeyringError};
 use crate::auth::Named;
 
 /// Interval between two checks of the Secret, which another replica may have updated.
@@ -51,15 +52,42 @@ enum KeptError {
     Foreign,
     #[error("{0}")]
     Keyring(#[from] KeyringError),
+    #[error("{0}")]
+    Clock(#[from] ClockError),
     #[error("repeated write conflicts")]
     Conflict,
     #[error("no answer within {} s", CHECK_TIMEOUT.as_secs())]
     Silent,
 }
 
+impl KeptError {
+    /// Whether it is the problem that was logged already. The difference of two clocks changes by a second now and
+    /// then.
+    fn is_same(&self, logged: &Self) -> bool {
+        match (self, logged) {
+            (
+                Self::Clock(ClockError::Differs { direction, .. }),
+                Self::Clock(ClockError::Differs {
+                    direction: other, ..
+                }),
+            ) => direction == other,
+            _ => self.to_string() == logged.to_string(),
+        }
+    }
+
+    /// Delay before the next check. A clock is corrected by hand or over minutes.
+    fn delay(&self) -> Duration {
+        match self {
+            Self::Clock(ClockError::Differs { .. }) => POLL_INTERVAL,
+            _ => RETRY_DELAY,
+        }
+    }
+}
+
 /// Maintains CA and certificate.
 pub struct Keeper {
     kept: Kept,
+    clock: Clock,
     secrets: Api<Secret>,
     bundles: Api<ConfigMap>,
 }
@@ -67,7 +95,13 @@ pub struct Keeper {
 impl Keeper {
     /// A keeper that uses this API server.
     pub fn new(client: Client, kept: Kept) -> Self {
+        Self::with_clock(client, kept, SystemTime::now)
+    }
+
+    /// Like [`Self::new`], with another wall clock.
+    pub fn with_clock(client: Client, kept: Kept, wall: fn() -> SystemTime) -> Self {
         Self {
+            clock: Clock::new(client.clone(), wall),
             secrets: Api::namespaced(client.clone(), &kept.secret.namespace),
             bundles: Api::namespaced(client, &kept.bundle.namespace),
             kept,
@@ -76,25 +110,27 @@ impl Keeper {
 
     /// Checks and rotates while the program runs.
     pub async fn follow(self, presented: Arc<Presented>) {
-        let mut logged = None;
+        let mut logged: Option<KeptError> = None;
         loop {
             let looked = timeout(CHECK_TIMEOUT, self.look(&presented)).await;
+            let (secret, bundle) = (&self.kept.secret, &self.kept.bundle);
             match looked.unwrap_or(Err(KeptError::Silent)) {
                 Ok(()) => {
-                    logged = None;
+                    if logged.take().is_some() {
+                        info!(%secret, %bundle, "certificate and CA are kept current again");
+                    }
                     sleep(POLL_INTERVAL).await;
                 }
                 Err(error) => {
-                    let words = error.to_string();
-                    if logged.as_ref() != Some(&words) {
-                        let (secret, bundle) = (&self.kept.secret, &self.kept.bundle);
+                    let delay = error.delay();
+                    if logged.as_ref().is_none_or(|logged| !error.is_same(logged)) {
                         warn!(
                             %secret, %bundle,
-                            "keeping the previous certificate, if any: {words}"
+                            "keeping the previous certificate, if any: {error}"
                         );
-                        logged = Some(words);
+                        logged = Some(error);
                     }
-                    sleep(RETRY_DELAY).await;
+                    sleep(delay).await;
                 }
             }
         }
@@ -102,40 +138,47 @@ impl Keeper {
 
     /// Reads the keyring, performs the steps that are due, and serves the result.
     async fn look(&self, presented: &Presented) -> Result<(), KeptError> {
-        let keyring = self.current().await?;
+        let (keyring, refused) = self.current().await?;
         // Publish the bundle first: agents must trust a CA before it signs.
         self.publish(keyring.bundle()).await?;
         if presented.replace(keyring.pair()?) {
             let secret = &self.kept.secret;
             info!(%secret, "serving a new certificate");
         }
-        Ok(())
+        // The certificate of the other controllers is served, although this one may not renew it.
+        refused.map_or(Ok(()), |refused| Err(refused.into()))
     }
 
-    /// The keyring after all steps that are due.
-    async fn current(&self) -> Result<Keyring, KeptError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_secs();
+    /// The keyring after all steps that are due; or before them, and why this controller does not perform them.
+    async fn current(&self) -> Result<(Keyring, Option<ClockError>), KeptError> {
+        let now = self.clock.seconds();
         let name = &self.kept.secret.name;
         let params = PostParams::default();
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let written = match self.secrets.get_opt(name).await? {
                 None => {
-                    let secret = self.first(ObjectMeta::default(), now)?;
+                    let secret = self.first(ObjectMeta::default(), now).await?;
                     self.secrets.create(&params, &secret).await
                 }
                 // An installation without the right to create Secrets provides an empty one.
                 Some(secret) if secret.data.as_ref().is_none_or(BTreeMap::is_empty) => {
-                    let secret = self.first(secret.metadata, now)?;
+                    let secret = self.first(secret.metadata, now).await?;
                     self.secrets.replace(name, &params, &secret).await
                 }
                 Some(secret) => {
                     let keyring = read(&secret).ok_or(KeptError::Foreign)?;
-                    let Some(after) = keyring.after(&self.kept.name, now)? else {
-                        return Ok(keyring);
+                    let due = keyring.due(now);
+                    if matches!(due, Due::Nothing(_)) {
+                        return Ok((keyring, None));
+                    }
+                    if let Err(refused) = self.clock.compare().await {
+                        return Ok((keyring, Some(refused)));
+                    }
+                    let Some(settled) = keyring.settled(&self.kept.name, now)? else {
+                        return Ok((keyring, None));
                     };
-                    info!(secret = %self.kept.secret, due = ?keyring.due(now), "renewing");
-                    let secret = self.secret(&after, secret.metadata)?;
+                    info!(secret = %self.kept.secret, ?due, "renewing");
+                    let secret = self.secret(&settled, secret.metadata)?;
                     self.secrets.replace(name, &params, &secret).await
                 }
             };
@@ -149,7 +192,9 @@ impl Keeper {
         Err(KeptError::Conflict)
     }
 
-    fn first(&self, metadata: ObjectMeta, now: u64) -> Result<Secret, KeptError> {
+    /// The Secret of the first keyring. Without a right clock there is none, and agents cannot connect.
+    async fn first(&self, metadata: ObjectMeta, now: u64) -> Result<Secret, KeptError> {
+        self.clock.compare().await?;
         info!(secret = %self.kept.secret, "creating a CA, since there is none yet");
         self.secret(&Keyring::new(&self.kept.name, now)?, metadata)
     }
@@ -203,3 +248,7 @@ impl std::fmt::Debug for Keeper {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "secret_tests.rs"]
+mod tests;

@@ -1,10 +1,14 @@
 //! The agents of all nodes: their DaemonSets, the assignment of nodes to DaemonSets, and the file with the addresses
 //! of controllers. Only the leader manages them.
 //!
-//! The decisions are pure: `template`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`, `due`, `kube_proxies`.
-//! `watched` reads from the API server, by watches; `operator`, `daemon_sets`, `moving` and `conditions` write to it.
+//! The decisions are pure: `template`, `templates`, `track`, `assign`, `wanted`, `daemon_set`, `addresses`, `due`,
+//! `kube_proxies`. `watched` reads from the API server, by watches; `operator`, `daemon_sets`, `history`, `moving` and
+//! `conditions` write to it.
 //! The rollout alone decides which nodes a change has reached ([`crate::operator::rollout`]); this module reads the
 //! stored decision.
+//!
+//! A pod template comes only from a ConfigMap of the controllers' namespace. The status of the ProxyConfig, which is
+//! not in that namespace, refers to it by its SHA-256 (`templates`).
 //!
 //! Invariant: nothing is deleted, and of objects that others own only one label of Nodes is written. The DaemonSets
 //! are owned by the ConfigMap of their template (`ownerReferences`), and are garbage collected with it.
@@ -15,11 +19,13 @@ mod conditions;
 mod daemon_set;
 mod daemon_sets;
 mod due;
+mod history;
 mod kube_proxies;
 mod moving;
 mod operator;
 mod pods;
 mod template;
+mod templates;
 mod track;
 mod wanted;
 mod watched;
@@ -27,11 +33,14 @@ mod watched;
 use thiserror::Error;
 
 use crate::auth::Named;
+use crate::from_kube::Sha256;
 use crate::operator::mirror::Unavailable;
 
+pub use history::TemplateHistory;
 pub use operator::Operator;
 pub use pods::AgentPods;
 pub use template::{KEY, Template, TemplateError};
+pub use templates::{Recorded, Templates};
 pub use watched::Watched;
 
 /// The objects from which agents are managed.
@@ -63,6 +72,19 @@ pub enum AgentsError {
         map: Named,
         /// The problem of the template.
         error: TemplateError,
+    },
+    /// The state of the rollout refers to a template that the namespace has not recorded.
+    #[error(
+        "ConfigMap {map} has no template with the SHA-256 {sha256}, to which status.rollout of ProxyConfig default \
+         refers, so agents stay as they are; find out which client changed one of the two. Restore it, or remove \
+         status.rollout with `kubectl edit proxyconfig default --subresource=status`: all nodes then get the template \
+         of the chart at once"
+    )]
+    Unrecorded {
+        /// The ConfigMap of recorded templates.
+        map: Named,
+        /// The hash.
+        sha256: Sha256,
     },
     /// A field differs that Kubernetes cannot change in a DaemonSet.
     #[error(
@@ -115,11 +137,17 @@ impl AgentsError {
         }
     }
 
+    /// Whether another client has changed the object, so that the write is to be decided again.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self, Self::Refused { error: kube::Error::Api(status), .. } if status.code == 409)
+    }
+
     /// The reason in a condition.
     fn reason(&self) -> &'static str {
         match self {
             Self::NoTemplate { .. } => "NoTemplate",
             Self::Template { .. } => "TemplateInvalid",
+            Self::Unrecorded { .. } => "TemplateNotRecorded",
             Self::Fixed { .. } => "ImmutableField",
             Self::Foreign { .. } => "ForeignDaemonSet",
             Self::Refused { .. } | Self::Unavailable(_) => "Refused",

@@ -115,9 +115,10 @@ impl Moving {
         match patched {
             // The Node was deleted.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other
-                .map(drop)
-                .map_err(|error| AgentsError::refused("label Node", &one.node, error)),
+            other => other.map(drop).map_err(|error| {
+                let node = format!("{} (rbac.waves of the chart)", one.node);
+                AgentsError::refused("label Node", &node, error)
+            }),
         }
     }
 }

@@ -22,14 +22,15 @@ use super::daemon_sets::DaemonSets;
 use super::moving::Moving;
 use super::pods::{AgentPods, list};
 use super::template::{KEY, Template, TemplateError};
+use super::templates::map_of;
 use super::track::Track;
-use super::wanted::WantedAgents;
+use super::wanted::{Unrecorded, WantedAgents};
 use super::watched::Watched;
 use super::{Agents, AgentsError};
 use crate::cluster_state::Shared;
 use crate::events::Events;
 use crate::from_kube;
-use crate::operator::leading::{Leading, while_leading};
+use crate::leading::{Leading, while_leading};
 use crate::publish::Verdict;
 
 /// Maximum interval between two passes: Nodes come from the planner, which sends no ticks. A pass without changes
@@ -195,12 +196,7 @@ impl Operator {
         owner: &Owner,
         has_addresses: bool,
     ) -> Result<Duration, AgentsError> {
-        let config = self.watched.config()?;
-        let Some(config) = config.filter(|config| self.has_seen(config)) else {
-            self.lack = Some(Lack::Decision);
-            return Ok(MIN_PASS_INTERVAL);
-        };
-        let Some(wanted) = WantedAgents::read(&config) else {
+        let Some(wanted) = self.wanted(owner)? else {
             self.lack = Some(Lack::Decision);
             return Ok(MIN_PASS_INTERVAL);
         };
@@ -254,6 +250,19 @@ impl Operator {
             MIN_PASS_INTERVAL
         } else {
             MAX_PASS_INTERVAL
+        })
+    }
+
+    /// The wanted agents; `None` until the rollout has decided, and this controller has read everything.
+    fn wanted(&self, owner: &Owner) -> Result<Option<WantedAgents>, AgentsError> {
+        let config = self.watched.config()?;
+        let Some(config) = config.filter(|config| self.has_seen(config)) else {
+            return Ok(None);
+        };
+        let wanted = WantedAgents::read(&config, &self.watched.templates()?);
+        wanted.map_err(|Unrecorded(sha256)| {
+            let map = map_of(&owner.map);
+            AgentsError::Unrecorded { map, sha256 }
         })
     }
 

@@ -7,6 +7,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The key in its ConfigMap.
 pub const KEY: &str = "daemonset.yaml";
+/// Maximum size of a template as JSON. The history has that of each of the last ten revisions, and a ConfigMap has at
+/// most 1 MiB.
+const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
 
 /// A DaemonSet with all fields that are needed to derive others from it.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +34,12 @@ pub enum TemplateError {
         field: &'static str,
         /// What is expected.
         wanted: &'static str,
+    },
+    /// The history of revisions has no space for it.
+    #[error("{KEY} has {bytes} bytes as JSON, but may have {MAX_TEMPLATE_BYTES}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
     },
 }
 
@@ -74,6 +83,10 @@ impl Template {
         let containers = value["spec"]["template"]["spec"]["containers"].as_array();
         if containers.is_none_or(Vec::is_empty) {
             return Err(wrong("spec.template.spec.containers", "a list"));
+        }
+        let bytes = value.to_string().len();
+        if bytes > MAX_TEMPLATE_BYTES {
+            return Err(TemplateError::TooLarge { bytes });
         }
         let name = name.to_owned();
         match value {
@@ -170,5 +183,19 @@ spec:
         for text in ["", "[]", "a", "apiVersion: apps/v1\nkind: DaemonSet"] {
             assert!(Template::read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_template_that_fits_into_no_history_is_rejected() {
+        let with = |bytes: usize| {
+            let image = format!("r/portolan-agent:{}", "1".repeat(bytes));
+            Template::read(&TEXT.replace("r/portolan-agent:1", &image))
+        };
+        assert!(with(60_000).is_ok());
+        let error = with(70_000).unwrap_err().to_string();
+        assert!(
+            error.contains("bytes as JSON, but may have 65536"),
+            "{error}"
+        );
     }
 }

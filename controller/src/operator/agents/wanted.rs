@@ -1,4 +1,4 @@
-//! The wanted agents, from the stored state of the rollout. Pure.
+//! The wanted agents, from the stored state of the rollout and the recorded templates. Pure.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use portolan_rollout_policy::{Policy, Share, State};
 
 use super::assign::{Member, Wanted};
 use super::template::Template;
+use super::templates::Templates;
 use super::track::Track;
-use crate::from_kube;
+use crate::from_kube::{self, Sha256};
 
 /// The wanted agents, and the nodes on which they run.
 #[derive(Debug, Clone)]
@@ -24,25 +25,49 @@ pub(super) struct WantedAgents {
     hashes: [String; 2],
 }
 
+/// The hash of a template that the controllers' namespace has not recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unrecorded(pub(super) Sha256);
+
 impl WantedAgents {
     /// Reads the ProxyConfig; `None` until a leader has stored a decision.
-    pub(super) fn read(config: &ProxyConfig) -> Option<Self> {
-        let stored = config.status.as_ref()?.rollout.as_ref()?;
-        // The rollout reports an invalid state.
-        let state = from_kube::rollout_state(stored).ok()?;
-        let template = |number| Template::of(from_kube::agents_of(&state, number)?).ok();
-        let current = template(state.current)?;
-        let target = state.rolling().and_then(|change| template(change.target));
+    ///
+    /// # Errors
+    /// It refers to a template that is not recorded.
+    pub(super) fn read(
+        config: &ProxyConfig,
+        templates: &Templates,
+    ) -> Result<Option<Self>, Unrecorded> {
+        let status = config.status.as_ref();
+        let stored = status.and_then(|status| status.rollout.as_ref());
+        let state = stored.and_then(|stored| from_kube::rollout_state(stored).ok());
+        // The rollout reports an invalid state and an invalid spec.
+        let (Some(state), Ok(asked)) = (state, from_kube::asked(config, None)) else {
+            return Ok(None);
+        };
+        let template = |number| match from_kube::agents_of(&state, number) {
+            Some(record) => match templates.get(&record) {
+                Some(template) => Ok(Some(template)),
+                None => Err(Unrecorded(record.sha256)),
+            },
+            None => Ok(None),
+        };
+        let Some(current) = template(state.current)? else {
+            return Ok(None);
+        };
+        let target = match state.rolling() {
+            Some(change) => template(change.target)?,
+            None => None,
+        };
         let target = target.filter(|target| target.hash() != current.hash());
-        let policy = from_kube::asked(config, None).ok()?.policy;
         let hash = target.as_ref().map(Template::hash).unwrap_or_default();
-        Some(Self {
+        Ok(Some(Self {
             hashes: [current.hash(), hash],
-            most: policy.unwrap_or_else(Policy::default).max_unavailable,
+            most: asked.policy.unwrap_or_else(Policy::default).max_unavailable,
             current,
             target,
             state,
-        })
+        }))
     }
 
     /// The hashes of both templates.

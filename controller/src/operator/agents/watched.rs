@@ -15,10 +15,12 @@ use portolan_planner::model::ProxyConfig as Config;
 use tokio::sync::watch;
 
 use super::Agents;
+use super::daemon_set::Owner;
 use super::kube_proxies::{KubeProxies, LABELS, NAMESPACE, node_of};
 use super::pods::{AgentPod, AgentPods};
+use super::templates::{Templates, map_of};
 use super::track::Track;
-use crate::operator::leading::{Leading, while_leading};
+use crate::leading::{Leading, while_leading};
 use crate::operator::mirror::{Mirror, Unavailable};
 
 /// Objects that the leader's tasks read.
@@ -30,6 +32,8 @@ pub struct Watched {
     pub(crate) config: Mirror<ProxyConfig>,
     /// The ConfigMap with the template of the DaemonSets.
     pub(super) template: Mirror<ConfigMap>,
+    /// The ConfigMap with the recorded templates, of which only the genuine ones are kept.
+    pub(super) templates: Mirror<Templates>,
     /// The ConfigMap with the addresses of controllers.
     pub(super) controllers: Mirror<ConfigMap>,
     /// Pods of controllers.
@@ -57,12 +61,15 @@ impl Watched {
         let changed = watch::Sender::new(());
         let named = |kind, name: Option<String>| format!("{kind} {}", name.unwrap_or_default());
         let template = agents.as_ref().map(|agents| agents.template.to_string());
+        let history = agents.as_ref().map(|agents| map_of(&agents.template));
+        let history = history.map(|history| history.to_string());
         let controllers = agents.as_ref().map(|agents| agents.controllers.to_string());
         Self {
             client,
             agents,
             config: mirror(&changed, "ProxyConfig default"),
             template: mirror(&changed, &named("ConfigMap", template)),
+            templates: mirror(&changed, &named("ConfigMap", history)),
             controllers: mirror(&changed, &named("ConfigMap", controllers)),
             controller_pods: mirror(&changed, "pods of controllers"),
             sets: mirror(&changed, "DaemonSets in the namespace of agents"),
@@ -89,6 +96,7 @@ impl Watched {
 
     async fn follow_agents(&self, agents: &Agents) {
         let (template, controllers) = (&agents.template, &agents.controllers);
+        let history = map_of(template);
         let maps = |namespace: &str| Api::<ConfigMap>::namespaced(self.client.clone(), namespace);
         let pods = |namespace: &str| Api::<Pod>::namespaced(self.client.clone(), namespace);
         let sets = Api::<DaemonSet>::namespaced(self.client.clone(), &template.namespace);
@@ -97,6 +105,10 @@ impl Watched {
         tokio::join!(
             self.template
                 .follow(maps(&template.namespace), by_name(&template.name), whole),
+            self.templates
+                .follow(maps(&history.namespace), by_name(&history.name), |map| {
+                    Some(Templates::read(map))
+                }),
             self.controllers.follow(
                 maps(&controllers.namespace),
                 by_name(&controllers.name),
@@ -125,6 +137,7 @@ impl Watched {
     pub(super) async fn ready(&self) -> Result<(), Unavailable> {
         self.config.ready().await?;
         self.template.ready().await?;
+        self.templates.ready().await?;
         self.controllers.ready().await?;
         self.controller_pods.ready().await?;
         self.sets.ready().await?;
@@ -152,6 +165,31 @@ impl Watched {
             Some(agents) => self.template.get(&agents.template.name),
             None => Ok(None),
         }
+    }
+
+    /// The ConfigMap of the template, as the owner of what the controller creates, if it exists.
+    ///
+    /// # Errors
+    /// It cannot be watched.
+    pub(super) fn owner(&self) -> Result<Option<Owner>, Unavailable> {
+        let found = self.template()?;
+        let owner = |(agents, found): (&Agents, Arc<ConfigMap>)| Owner {
+            map: agents.template.clone(),
+            uid: found.metadata.uid.clone().unwrap_or_default(),
+        };
+        Ok(self.agents.as_ref().zip(found).map(owner))
+    }
+
+    /// The recorded templates of agents.
+    ///
+    /// # Errors
+    /// They cannot be watched.
+    pub(crate) fn templates(&self) -> Result<Arc<Templates>, Unavailable> {
+        let Some(agents) = &self.agents else {
+            return Ok(Arc::default());
+        };
+        let recorded = self.templates.get(&map_of(&agents.template).name)?;
+        Ok(recorded.unwrap_or_default())
     }
 
     /// Pods of agents.

@@ -19,7 +19,6 @@ use portolan_crds::{GuardStatus, ProxyConfig};
 use portolan_planner::model::{Guarding, ProxyConfig as Config};
 use serde_json::json;
 use thiserror::Error;
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
@@ -27,6 +26,7 @@ use crate::cluster_state::Shared;
 use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube;
+use crate::leading::Leading;
 use crate::operator::agents::Watched;
 use crate::operator::mirror::Unavailable;
 use record::Seen;
@@ -66,12 +66,10 @@ impl Guard {
         }
     }
 
-    /// Stores new losses and, while `leading` is true, updates and clears stored ones. `None` means that this is the
-    /// only controller. Runs forever.
-    pub async fn run(mut self, leading: Option<watch::Receiver<bool>>) {
+    /// Stores new losses and, while this controller leads, updates and clears stored ones. Runs forever.
+    pub async fn run(mut self, leading: Leading) {
         loop {
-            let leads = leading.as_ref().is_none_or(|leads| *leads.borrow());
-            self.look(leads).await;
+            self.look(leading.now()).await;
             sleep(PASS_INTERVAL).await;
         }
     }

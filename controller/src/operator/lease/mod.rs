@@ -20,6 +20,7 @@ use tracing::{info, warn};
 pub use candidate::{Candidate, Decision, Seen, Terms};
 
 use crate::auth::Named;
+use crate::leading::Leading;
 
 /// How to check whether a controller leads, for messages.
 pub const CHECK_LEADER: &str = "check that a controller leads (`kubectl get lease -A | grep portolan`, then the log of \
@@ -79,7 +80,8 @@ pub struct Elector {
     candidate: Candidate,
     terms: Terms,
     start: Instant,
-    leads: watch::Sender<bool>,
+    /// Until when this controller leads.
+    leads: watch::Sender<Option<Instant>>,
     /// Whether the last attempt failed and was logged.
     troubled: bool,
 }
@@ -94,15 +96,15 @@ impl std::fmt::Debug for Elector {
 }
 
 impl Elector {
-    /// An elector with this unique name. The receiver contains whether it leads. A missing lease is created; it is
-    /// owned by the ConfigMap `owner` if that is in the same namespace.
+    /// An elector with this unique name, and until when it leads. A missing lease is created; it is owned by the
+    /// ConfigMap `owner` if that is in the same namespace.
     pub fn new(
         client: Client,
         lease: LeaseName,
         owner: Option<Named>,
         name: String,
-    ) -> (Self, watch::Receiver<bool>) {
-        let (leads, leading) = watch::channel(false);
+    ) -> (Self, Leading) {
+        let (leads, until) = watch::channel(None);
         let terms = Terms::default();
         let owner = owner.filter(|owner| owner.namespace == lease.namespace);
         let maps = Api::namespaced(client.clone(), &lease.namespace);
@@ -117,7 +119,7 @@ impl Elector {
             leads,
             troubled: false,
         };
-        (elector, leading)
+        (elector, Leading::elected(until))
     }
 
     /// Takes part until `end` completes, then releases the lease, so that another controller leads at once.
@@ -133,8 +135,8 @@ impl Elector {
                 () = &mut end => break,
             }
         }
+        self.leads.send_replace(None);
         if self.candidate.leads(self.now()) {
-            self.leads.send_replace(false);
             // If the release fails, the next leader waits until the lease expires.
             if let Ok(Ok(())) = timeout(self.terms.every, self.write("")).await {
                 let LeaseName { namespace, name } = &self.lease;
@@ -154,7 +156,7 @@ impl Elector {
             Ok(Err(error)) => self.complain(&error.to_string()),
             Err(_) => self.complain("the API server does not answer"),
         }
-        self.set_leads(self.candidate.leads(self.now()));
+        self.announce(self.candidate.until().map(|until| self.start + until));
     }
 
     async fn attempt(&mut self, begun: Duration) -> kube::Result<()> {
@@ -218,16 +220,18 @@ impl Elector {
         Ok(found.and_then(|map| map.owner_ref(&())))
     }
 
-    fn set_leads(&self, leads: bool) {
-        let changed = self
-            .leads
-            .send_if_modified(|led| std::mem::replace(led, leads) != leads);
-        if changed && leads {
+    /// Announces until when this controller leads, and logs a change.
+    fn announce(&self, until: Option<Instant>) {
+        let now = Instant::now();
+        let until = until.filter(|until| now < *until);
+        let before = self.leads.send_replace(until);
+        let led = before.is_some_and(|before| now < before);
+        if until.is_some() && !led {
             info!(
                 name = self.name,
                 "this controller leads: it writes objects such as ProxyPlans"
             );
-        } else if changed {
+        } else if until.is_none() && before.is_some() {
             let LeaseName { namespace, name } = &self.lease;
             info!(
                 name = self.name,

@@ -5,7 +5,7 @@
 //! an outdated object, so of two controllers that both consider themselves the leader only one decides. All
 //! controllers serve nodes by the stored state, which they receive from their watch of the ProxyConfig.
 //!
-//! Accesses: the API server (the ProxyConfig, the statuses of ProxyPlans), the clock.
+//! Accesses: the API server (the ProxyConfig, the statuses of ProxyPlans, the recorded templates of agents), the clock.
 
 mod agents;
 mod event;
@@ -33,8 +33,8 @@ use crate::cluster_state::Shared;
 use crate::engine::moment;
 use crate::events::Events;
 use crate::from_kube::{self, FieldError};
-use crate::operator::agents::Watched;
-use crate::operator::leading::{Leading, while_leading};
+use crate::leading::{Leading, while_leading};
+use crate::operator::agents::{Agents, AgentsError, Recorded, Watched};
 use crate::operator::mirror::Unavailable;
 use agents::{AgentsSource, Replaced};
 use reports::{NodeStatus, Reports};
@@ -58,6 +58,9 @@ enum DecideError {
     /// Objects that the decision depends on cannot be watched.
     #[error("{0}; check that this controller may list and watch them")]
     Unavailable(#[from] Unavailable),
+    /// The template of agents cannot be recorded.
+    #[error("{0}")]
+    Agents(Box<AgentsError>),
     /// An object that was read is invalid.
     #[error("{0}")]
     Field(#[from] FieldError),
@@ -68,6 +71,17 @@ enum DecideError {
         PASS_TIMEOUT.as_secs()
     )]
     Silent,
+}
+
+impl DecideError {
+    /// Whether another client has changed an object since it was read.
+    fn is_conflict(&self) -> bool {
+        match self {
+            Self::Api(kube::Error::Api(status)) => status.code == 409,
+            Self::Agents(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
 }
 
 /// The rollout task.
@@ -90,18 +104,18 @@ impl std::fmt::Debug for Rollout {
 }
 
 impl Rollout {
-    /// Creates the task. It rolls out changes to the nodes in `shared` and records events. With `with_agents`, agents
-    /// are rolled out as well.
+    /// Creates the task. It rolls out changes to the nodes in `shared` and records events. `agents` are rolled out as
+    /// well.
     pub fn new(
         client: Client,
         shared: Shared,
         watched: Arc<Watched>,
-        with_agents: bool,
+        agents: Option<&Agents>,
         events: Events,
     ) -> Self {
         Self {
             configs: Api::all(client.clone()),
-            agents: with_agents.then(|| AgentsSource(watched.clone())),
+            agents: agents.map(|agents| AgentsSource::new(client.clone(), agents, watched.clone())),
             watched,
             client,
             shared,
@@ -138,9 +152,7 @@ impl Rollout {
                 pause
             }
             // Another writer changed the object; the next pass reads the new version.
-            Err(DecideError::Api(kube::Error::Api(status))) if status.code == 409 => {
-                MIN_PASS_INTERVAL
-            }
+            Err(error) if error.is_conflict() => MIN_PASS_INTERVAL,
             // The planner's reader of the ProxyConfig reported the problem already.
             Err(DecideError::Field(_)) => MAX_PASS_INTERVAL,
             Err(error) => {
@@ -178,16 +190,13 @@ impl Rollout {
             true => None,
             false => Some(from_kube::rollout_state(&before)?),
         };
-        let agents = match &self.agents {
-            None => None,
-            Some(source) => match source.read()? {
-                Some(agents) => Some(agents),
-                // The operator reports why the template cannot be used; nodes keep their agents.
-                None => match &stored {
-                    Some(stored) => from_kube::agents_of(stored, stored.target()),
-                    None => return Ok(MIN_PASS_INTERVAL),
-                },
-            },
+        let chart = self.recorded(&before).await?;
+        let agents = match (&self.agents, chart, &stored) {
+            (None, ..) => None,
+            (_, Some(chart), _) => Some(chart.record().clone()),
+            // The operator reports why the template cannot be used; nodes keep their agents.
+            (_, None, Some(stored)) => from_kube::agents_of(stored, stored.target()),
+            (_, None, None) => return Ok(MIN_PASS_INTERVAL),
         };
         let asked = from_kube::asked(&config, agents.as_ref())?;
         let now = moment(SystemTime::now());
@@ -214,6 +223,20 @@ impl Rollout {
         }
         reports.stop();
         Ok(MAX_PASS_INTERVAL)
+    }
+
+    /// The template of agents in the chart, recorded before the status refers to it. `None` without a valid one, or if
+    /// this controller does not manage agents.
+    async fn recorded(&self, stored: &RolloutStatus) -> Result<Option<Recorded>, DecideError> {
+        let Some(source) = &self.agents else {
+            return Ok(None);
+        };
+        let chart = source.read()?;
+        if let Some(chart) = &chart {
+            let recorded = source.record(chart, stored).await;
+            recorded.map_err(|error| DecideError::Agents(Box::new(error)))?;
+        }
+        Ok(chart)
     }
 
     async fn advance(

@@ -83,7 +83,7 @@ mod tests {
     fn an_outdated_status_does_not_count_as_a_lost_node() {
         let written = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
         let moment = jiff::Timestamp::try_from(written).unwrap();
-        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(moment);
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(moment);
         let status = crds::ProxyPlanStatus {
             heartbeat_time: Some(time),
             ..crds::ProxyPlanStatus::default()

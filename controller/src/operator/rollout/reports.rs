@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 use super::report;
 use crate::operator::mirror::{Mirror, Unavailable};
 
+/// The objects in messages, with the chart's value that permits to watch them.
+const WHAT: &str = "ProxyPlans (rbac.waves of the chart)";
 /// ProxyPlans in one page of a list.
 const PAGE_SIZE: u32 = 100;
 
@@ -43,7 +45,7 @@ impl Reports {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            plans: Mirror::new("ProxyPlans", watch::Sender::new(())),
+            plans: Mirror::new(WHAT, watch::Sender::new(())),
             tasks: JoinSet::new(),
         }
     }

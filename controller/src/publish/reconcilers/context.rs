@@ -116,6 +116,12 @@ impl Context {
         self.listed.clear();
     }
 
+    /// The time in which the budget allows this many writes.
+    pub(super) fn writing_time(&self, writes: usize) -> Duration {
+        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
+        Duration::from_secs(writes / u64::from(self.per_second))
+    }
+
     /// The shortest time between two writes of one plan, in a cluster with this many plans.
     pub(super) fn plan_interval(&self, plans: usize) -> Duration {
         plan_interval(plans, self.per_second)

@@ -34,6 +34,9 @@ use plans::Plans;
 use slices::Slices;
 use statuses::Statuses;
 
+/// Time after which no request of a former leader can take effect: API servers end a request after 60 s.
+const LATE_WRITE_TIMEOUT: Duration = Duration::from_secs(65);
+
 /// What to do next.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -55,6 +58,8 @@ pub(super) struct Reconcilers {
     config: Config,
     /// Whether there is a complete plan.
     started: bool,
+    /// When this controller was elected; `None` if it does not lead, or always leads.
+    elected_at: Option<Duration>,
 }
 
 impl Reconcilers {
@@ -66,6 +71,7 @@ impl Reconcilers {
             slices: Slices::default(),
             config: Config::default(),
             started: false,
+            elected_at: None,
         }
     }
 
@@ -74,12 +80,18 @@ impl Reconcilers {
         self.context.events = events;
     }
 
+    /// Whether this controller leads, as of the last call of [`Self::lead`].
+    pub(super) fn leads(&self) -> bool {
+        self.context.leads
+    }
+
     /// Starts or stops leading. A new leader lists everything before it writes, because another controller wrote in
-    /// between.
+    /// between, and once more when no request of that one can take effect any more.
     pub(super) fn lead(&mut self, leads: bool, now: Now) {
         if std::mem::replace(&mut self.context.leads, leads) == leads {
             return;
         }
+        self.elected_at = leads.then_some(now.elapsed);
         if leads && self.started {
             self.context.forget_lists();
             self.begin(now);
@@ -217,6 +229,11 @@ impl Reconcilers {
         } = self;
         match outcome {
             Outcome::Failed(failure) => return self.failed(call, &failure, now),
+            Outcome::Abandoned => {
+                self.not_written(call);
+                // If it leads again at once, it has to list everything: the write may have taken effect or not.
+                return self.lead(false, now);
+            }
             Outcome::Done => match &call.act {
                 Act::ApplyPlan(_) => plans.written(&call.name, context, now),
                 Act::ApplyStatus(_) => statuses.written(&call.name, context, now),
@@ -280,8 +297,14 @@ impl Reconcilers {
     /// Lists all objects of a kind periodically, to repair changes that others made.
     fn list_again(&mut self, kind: Kind, now: Now) {
         let listing = Target::Listing(kind);
+        let is_new = |elected_at: Duration| now.elapsed < elected_at + LATE_WRITE_TIMEOUT;
+        let interval = if self.elected_at.is_some_and(is_new) {
+            LATE_WRITE_TIMEOUT
+        } else {
+            COMPARE_INTERVAL
+        };
         self.context
-            .look_after(listing, Class::Background, COMPARE_INTERVAL, now);
+            .look_after(listing, Class::Background, interval, now);
     }
 
     fn failed(&mut self, call: &Call, failure: &Failure, now: Now) {

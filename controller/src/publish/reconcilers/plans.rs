@@ -84,6 +84,11 @@ impl Plans {
         self.records.get(node)?.written_at
     }
 
+    /// Number of nodes that have a plan, or had one.
+    pub(super) fn total(&self) -> usize {
+        self.records.len()
+    }
+
     /// Nodes that have a plan, or had one.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<str>> {
         self.records.keys()

@@ -9,10 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use super::context::{Context, Now, RETRY_DELAY};
 use super::plans::Plans;
-use super::status_record::{Absence, Decision, StatusRecord};
+use super::status_record::{Absence, Decision, Pending, StatusRecord, stream_of};
 use crate::agent_registry::Delivery;
 use crate::cluster_state::ClusterState;
-use crate::publish::budget::COMPARE_INTERVAL;
 use crate::publish::events;
 use crate::publish::previous::Previous;
 use crate::publish::queue::Class;
@@ -77,7 +76,7 @@ impl Statuses {
         for plan in plans {
             let record = self.records.entry(plan.node);
             let record = record.or_insert_with(|| StatusRecord::new(now.wall));
-            record.listed(plan.previous, plan.heartbeat, since);
+            record.listed(plan.previous, plan.heartbeat, since, now);
         }
     }
 
@@ -106,7 +105,8 @@ impl Statuses {
         if record.pending.is_some() || record.absence == Absence::Checking {
             return context.look_after(target, Class::Urgent, RETRY_DELAY, now);
         }
-        match record.decide(delivery.as_ref(), revision, now) {
+        let patience = context.writing_time(plans.total());
+        match record.decide(delivery.as_ref(), revision, patience, now) {
             Decision::Write => {
                 // The written status becomes the previous one once the call succeeds.
                 let mut previous = record.previous.clone();
@@ -116,7 +116,11 @@ impl Statuses {
                 for event in events::of_node(node, &previous, &judged, &status) {
                     context.events.record(event);
                 }
-                record.pending = Some((Previous::read(&status), now.wall));
+                record.pending = Some(Pending {
+                    previous: Previous::read(&status),
+                    heartbeat: now.wall,
+                    stream: stream_of(delivery.as_ref()),
+                });
                 record.absence = Absence::Unchecked;
                 context.issue(target, Kind::Plan, node, Act::ApplyStatus(Box::new(status)));
             }
@@ -149,7 +153,7 @@ impl Statuses {
         revision.filter(|_| since >= planned.since)
     }
 
-    /// Processes when another controller wrote the status of an absent agent.
+    /// Processes when the status of an absent agent was written last.
     pub(super) fn heartbeat_read(
         &mut self,
         node: &str,
@@ -157,19 +161,16 @@ impl Statuses {
         context: &mut Context,
         now: Now,
     ) {
-        let delivery = context.registry.get(node);
         let Some(record) = self.records.get_mut(node) else {
             return;
         };
-        let since = record.absent(delivery.as_ref()).map(|(since, _)| since);
-        let elsewhere = heartbeat > record.heartbeat && heartbeat > since;
-        let (absence, class, pause) = if elsewhere {
-            (Absence::Unchecked, Class::Background, COMPARE_INTERVAL)
+        let (absence, class) = if record.read(heartbeat, now) {
+            (Absence::Unchecked, Class::Background)
         } else {
-            (Absence::Confirmed, Class::Urgent, Duration::ZERO)
+            (Absence::Confirmed, Class::Urgent)
         };
         record.absence = absence;
-        context.look_after(Target::Status(node.into()), class, pause, now);
+        context.look(Target::Status(node.into()), class, now);
     }
 
     pub(super) fn written(&mut self, node: &str, context: &mut Context, now: Now) {

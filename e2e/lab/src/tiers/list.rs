@@ -29,6 +29,10 @@ pub const LONG: &[(&str, &str)] = &[
     ),
     ("memory", "10,000 Services instead of 3,000"),
     ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
+    (
+        "replicas",
+        "also partitions of one controller and of both from the API server",
+    ),
 ];
 
 /// Tests that read documents, and tests named in documents.
@@ -188,11 +192,12 @@ const CLUSTER: &[Work] = &[
     cluster("objects", 30),
     cluster("rules", 30),
     cluster("bad-input", 160),
-    cluster("trust", 60),
+    cluster("limits", 60),
+    cluster("trust", 95),
     cluster("replicas", 130),
     cluster("open-files", 60),
-    cluster("install", 200),
-    cluster("agents", 130),
+    cluster("install", 230),
+    cluster("agents", 210),
     cluster("waves", 155),
     cluster("guard", 60),
     cluster("traces", 30),

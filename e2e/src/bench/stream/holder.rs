@@ -90,6 +90,7 @@ impl Holder {
             plan_hash: of_held(self.buckets.total().to_bytes().to_vec()),
             bucket_hashes: of_held(self.buckets.to_bytes()),
             watermark: None,
+            younger_than_milliseconds: 0,
         }
     }
 
@@ -133,7 +134,7 @@ impl Holder {
                 took.marked = self.items(batch.items.unwrap_or_default(), lists, mark)?;
                 took.committed = batch.commit;
             }
-            Message::Gone(_) => {}
+            Message::Gone(_) | Message::Freshness(_) => {}
         }
         Ok(took)
     }

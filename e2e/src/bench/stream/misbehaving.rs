@@ -127,10 +127,12 @@ async fn open(way: &Way, owner: &str, node: &str) -> Result<Stream> {
     Stream::open(&access, channel, hello).await
 }
 
-/// Takes the first message of a stream and is gone.
+/// Takes the first message of a plan and is gone.
 async fn leave(way: Way, node: String, done: Arc<Done>) {
     loop {
         if let Ok(mut stream) = open(&way, &node, &node).await {
+            // The age of the objects comes first.
+            drop(stream.messages.message().await);
             drop(stream.messages.message().await);
             done.left.fetch_add(1, Ordering::Relaxed);
         }

@@ -4,6 +4,7 @@
 mod convergence;
 mod delay;
 mod lagging;
+mod partitioned;
 mod returning;
 
 use std::fs::File;
@@ -29,7 +30,8 @@ use crate::stage::Stage;
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
     shows: "three controllers: all serve, one leads; its end moves agents and leadership; one \
-        lags; convergence of a change; agents spread again",
+        lags; convergence of a change; agents spread again; in the long form, partitions from the \
+        API server",
     run,
 };
 
@@ -264,7 +266,12 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("agents that return", returning::run),
             ("leaders that end", leaders),
         ],
-    )
+    )?;
+    drop(replicas);
+    if stage.long {
+        partitioned::run(stage, checks)?;
+    }
+    Ok(())
 }
 
 fn all_serve(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()> {

@@ -195,7 +195,7 @@ impl<'a> Builder<'a> {
         // A client that is kept out must not learn whether there are endpoints (S-93).
         if place.kind == FrontendKind::LoadBalancer {
             let inside = self.let_in(address);
-            let sources = &place.port.source_ranges;
+            let sources = &place.head.source_ranges;
             self.sets.guard(place.key, sources, self.host, &inside);
         }
         let backends = plan.backends(place.service, place.port, list, family);

@@ -223,4 +223,13 @@ pub enum DocumentError {
         /// The path in the document.
         place: String,
     },
+    /// The ports of a Service have different source ranges.
+    #[error(
+        "{place}: not the source ranges of the Service; all its ports with a load-balancer address have the same ranges, \
+         and other ports have none"
+    )]
+    SourceRanges {
+        /// The path in the document.
+        place: String,
+    },
 }

@@ -92,6 +92,7 @@ fn read_service(
         drain_seconds: document.drain_seconds,
         ..Head::default()
     };
+    let mut guards = Vec::new();
     for port in document.ports {
         head.scheduler = Some(port.scheduler);
         let zero = |place: &str| DocumentError::PortZero {
@@ -113,9 +114,12 @@ fn read_service(
                 })
                 .collect(),
             affinity_seconds: port.affinity_seconds,
-            source_ranges: port.source_ranges,
             ..HeadPort::default()
         };
+        if !port.source_ranges.is_empty() && head.source_ranges.is_empty() {
+            head.source_ranges = port.source_ranges.clone();
+        }
+        guards.push((port.name.clone(), port.source_ranges));
         let mut read = |list: ListDocument| {
             if list.endpoints.iter().any(|endpoint| endpoint.port == 0) {
                 return Err(zero("endpoints"));
@@ -126,6 +130,12 @@ fn read_service(
         let external = port.external.map(read).transpose()?;
         (served.internal, served.external) = (internal, external);
         head.ports.push(served);
+    }
+    for (port, (name, ranges)) in head.ports.iter().zip(&guards) {
+        if head.source_ranges_of(port) != ranges {
+            let place = format!("services: {id}: port {name:?}: sourceRanges");
+            return Err(DocumentError::SourceRanges { place });
+        }
     }
     entries.insert(EntryKey::Head(id), Entry::Head(Arc::new(head)));
     Ok(())

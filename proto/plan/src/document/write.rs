@@ -112,7 +112,7 @@ fn port(
             .scheduler
             .clone()
             .unwrap_or_else(|| node.settings.scheduler.clone()),
-        source_ranges: port.source_ranges.clone(),
+        source_ranges: head.source_ranges_of(port).to_vec(),
     }
 }
 

@@ -1,9 +1,10 @@
 //! A new agent image reaches all nodes in waves: a canary, then zone by zone. Meanwhile the leader is killed, a pod
 //! is deleted on a node that the rollout has not reached, the image fails in one zone, and the rollout is paused and
-//! undone.
+//! undone. Then its state is forged.
 
 mod failure;
 mod fleet;
+mod forged;
 mod lab;
 mod reads;
 mod refused;
@@ -50,6 +51,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("waves and an image that fails", waves_and_failure),
             ("a scheduler", settings_alone),
             ("by hand", by_hand),
+            ("a forged state", forged::run),
             ("pods that the cluster refuses", refused::run),
             ("rights", rights),
         ],

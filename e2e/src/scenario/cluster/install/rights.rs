@@ -1,6 +1,7 @@
 //! The permissions that the chart grants, compared with the controller's requests in the audit log.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use super::lab::Lab;
 use crate::checks::Checks;
 
 /// Permissions that the controller did not use here, each with the reason.
-const UNUSED: [&str; 16] = [
+const UNUSED: [&str; 14] = [
     // Server-side apply needs it if the object does not exist; the audit log records a patch.
     "create configmaps",
     "create daemonsets",
@@ -30,10 +31,12 @@ const UNUSED: [&str; 16] = [
     "list proxyconfigs",
     "list servicecidrs",
     "list services",
-    // Nothing was rolled out in waves; the scenario `agents` covers that.
-    "patch nodes",
-    "watch proxyplans",
 ];
+/// Permissions for changes in waves, which the chart grants only if they are configured. The scenario `agents` uses
+/// them.
+const WAVES: [&str; 2] = ["patch nodes", "watch proxyplans"];
+/// Until the controller has reported that it lacks a permission: three attempts with backoff, on hardware.
+const REPORTED: Duration = Duration::from_secs(60);
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let audit = lab.audit()?;
@@ -41,13 +44,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "the controller needs no more permissions than the chart grants",
         audit.nothing_forbidden(),
     );
-    let mut given = BTreeSet::new();
-    for role in [
-        "clusterrole/portolan-controller",
-        "role/portolan-controller",
-    ] {
-        given.extend(rights(&lab.object(role)?["rules"])?);
-    }
+    let mut given = in_cluster(lab)?;
+    given.extend(rights(&lab.object("role/portolan-controller")?["rules"])?);
     let granted = audit.granted();
     let used = |right: &String| granted.contains_key(right) || UNUSED.contains(&right.as_str());
     let idle: Vec<_> = given.iter().filter(|right| !used(right)).collect();
@@ -56,21 +54,63 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         Ok(())
     };
     checks.check("and the chart grants none that it does not use", needed());
+    checks.check(
+        "a change in waves without the permissions for it names the value of the chart",
+        without_waves(lab),
+    );
+    checks.check(
+        "other scenarios grant it the same permissions in the cluster, with those for waves",
+        same(lab),
+    );
+    Ok(())
+}
+
+/// What the controller may do in the cluster.
+fn in_cluster(lab: &Lab<'_>) -> Result<BTreeSet<String>> {
+    rights(&lab.object("clusterrole/portolan-controller")?["rules"])
+}
+
+/// Another tool adds waves to the ProxyConfig, and removes them again.
+fn without_waves(lab: &Lab<'_>) -> Result<()> {
+    let given = in_cluster(lab)?;
+    ensure!(
+        WAVES.iter().all(|right| !given.contains(*right)),
+        "{given:?}"
+    );
+    let patch = |patch: &str| {
+        let words = ["patch", "proxyconfig", "default", "--type=merge", "-p"];
+        lab.plane.kubectl(&[&words[..], &[patch]].concat())
+    };
+    // Fields that helm does not write, so that its next upgrade finds no conflict.
+    patch(r#"{"spec": {"rollout": {}, "settings": {"drain": {"deadline": "31s"}}}}"#)?;
+    let value = "ProxyPlans (rbac.waves of the chart)";
+    lab.eventually("the controller to report it", REPORTED, || {
+        let said = std::fs::read_to_string(lab.file("controller.log"))?;
+        ensure!(said.contains(value), "its log has no {value:?}");
+        Ok(())
+    })?;
+    patch(r#"{"spec": {"rollout": null, "settings": {"drain": null}}}"#).map(drop)
+}
+
+/// With waves, the permissions are those in the file of the other scenarios.
+fn same(lab: &Lab<'_>) -> Result<()> {
+    let waves = ["--set", "rbac.waves=true"];
+    let former = [
+        "--set",
+        "agents.log=debug",
+        "--set",
+        "config.spec.settings.scheduler=lc",
+    ];
+    lab.upgrade(&[&waves[..], &former].concat())?;
     let access = lab.stage.files.text("api/access.yaml")?;
     let first = access.split("\n---\n").next().context("it is empty")?;
     let first: Value = serde_saphyr::from_str(first)?;
-    let same = || {
-        let (chart, lab) = (
-            rights(&lab.object("clusterrole/portolan-controller")?["rules"])?,
-            rights(&first["rules"])?,
-        );
-        ensure!(chart == lab, "{:?}", chart.symmetric_difference(&lab));
-        Ok(())
-    };
-    checks.check(
-        "other scenarios grant it the same permissions in the cluster",
-        same(),
+    let (chart, other) = (in_cluster(lab)?, rights(&first["rules"])?);
+    ensure!(
+        WAVES.iter().all(|right| chart.contains(*right)),
+        "{chart:?}"
     );
+    ensure!(chart == other, "{:?}", chart.symmetric_difference(&other));
     Ok(())
 }
 

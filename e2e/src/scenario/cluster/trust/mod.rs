@@ -2,6 +2,7 @@
 //! what both sides report about a refused one, replaced certificates under open streams, and how often tokens are
 //! reviewed.
 
+mod clocks;
 mod files;
 mod lab;
 mod own;
@@ -68,6 +69,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("replaced certificates", rotation::run),
             ("agents that reconnect together", storm),
             ("a certificate of its own", own::run),
+            ("a certificate from the future", clocks::run),
             ("rights", rights),
         ],
     )

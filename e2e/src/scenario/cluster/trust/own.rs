@@ -11,8 +11,8 @@ use crate::credentials::NAMESPACE;
 
 /// Until agents are back, on hardware.
 const BACK: Duration = Duration::from_secs(60);
-const AGENTS: u8 = 5;
-const KEPT: [&str; 4] = [
+pub(super) const AGENTS: u8 = 5;
+pub(super) const KEPT: [&str; 4] = [
     "--tls-secret",
     "portolan/controller-tls",
     "--ca-configmap",
@@ -54,7 +54,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn bundle(lab: &Lab<'_>) -> Result<String> {
+/// The CAs that the controller has published.
+pub(super) fn bundle(lab: &Lab<'_>) -> Result<String> {
     lab.rig.plane.kubectl_line(&format!(
         "get configmap controller-ca -n {NAMESPACE} -o jsonpath={{.data.ca\\.crt}}"
     ))

@@ -96,9 +96,9 @@ fn comers(lab: &Lab<'_>) -> Result<Vec<Comer>> {
         Comer {
             what: "a token with an invalid signature",
             access: with("forged", &tokens::forged(&own)?)?,
-            reason: "not_accepted",
-            message: "the API server does not accept the token",
-            logged: "invalid bearer token",
+            reason: "forged",
+            message: "the signature of the token is not of the API server",
+            logged: "the token is forged or was changed",
         },
         Comer {
             what: "an agent without a token",
