@@ -45,6 +45,10 @@ use pace::Pace;
 /// agent that does not read costs little.
 const QUEUE_CAPACITY: usize = 1;
 
+/// Bytes that an agent may send before they are read, on a stream and on its connection. A client that has not been
+/// admitted thus takes little memory. It is also the minimum of HTTP/2, and more than any message of an agent.
+const WINDOW_BYTES: u32 = 65_535;
+
 /// Interval of HTTP/2 keepalive pings to a silent agent, and the timeout for the last message of a revoked stream.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
@@ -74,7 +78,8 @@ impl PlanStream for Plans {
         let admission = self.admit(peer.as_ref(), request.metadata()).await?;
         let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
         let (plans, answers) = (self.clone(), request.into_inner());
-        let written = peer.map(|peer| peer.written).unwrap_or_default();
+        let written = peer.as_ref().map(|peer| peer.written.clone());
+        let written = written.unwrap_or_default();
         let counters = self.entrance.counters.clone();
         let outgoing = Outgoing::new(queue.clone(), written, counters.clone());
         tokio::spawn(async move {
@@ -86,6 +91,9 @@ impl PlanStream for Plans {
                     // An agent that does not read notices when its connection ends.
                     drop(timeout(KEEP_ALIVE_INTERVAL, queue.send(Err(refusal.into()))).await);
                 }
+            }
+            if let Some(peer) = peer {
+                peer.leave();
             }
         });
         counters.opened();
@@ -116,15 +124,23 @@ impl Plans {
                  --token-file, without --insecure",
             )
         };
-        let admitted = match peer.filter(|peer| peer.plain) {
-            Some(_) => Err(plain()),
-            None => self.entrance.gate.admit(metadata).await,
+        let again = || {
+            Refusal::new(
+                Reason::too_many,
+                "a connection serves one stream; open a new connection for the next one",
+            )
         };
-        let from = peer.map_or("", |peer| &peer.from);
+        let admitted = match peer {
+            Some(peer) if !peer.may_ask() => Err(again()),
+            Some(peer) if peer.plain => Err(plain()),
+            _ => self.entrance.gate.admit(metadata).await,
+        };
+        let admitted = admitted.and_then(|admission| {
+            let is_first = peer.is_none_or(Peer::let_in);
+            is_first.then_some(admission).ok_or_else(again)
+        });
+        let from = peer.map_or("", |peer| &peer.origin.text);
         let admitted = admitted.inspect_err(|refusal| self.entrance.refusals.note(from, refusal));
-        if let Some(peer) = peer.filter(|_| admitted.is_ok()) {
-            peer.let_in();
-        }
         Ok(admitted?)
     }
 }
@@ -161,6 +177,9 @@ pub async fn serve(
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(entrance.authenticates().then_some(1_u32))
         .add_service(plans);
     let path = match &socket {
         Socket::Unix(_, path) => Some(path.clone()),

@@ -352,8 +352,10 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="not_accepted"} 0
         portolan_controller_stream_refusals_total{reason="other_node"} 1
         portolan_controller_stream_refusals_total{reason="plain_text"} 0
+        portolan_controller_stream_refusals_total{reason="replaced"} 0
         portolan_controller_stream_refusals_total{reason="service_account"} 0
         portolan_controller_stream_refusals_total{reason="silent"} 0
+        portolan_controller_stream_refusals_total{reason="too_many"} 0
         portolan_controller_stream_waiting_bytes_max 0
         portolan_controller_streams_total 0
         portolan_controller_token_reviews_total{answered="no"} 0
