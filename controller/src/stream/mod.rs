@@ -10,8 +10,10 @@ mod draining;
 mod drift;
 mod entrance;
 mod listen;
+mod opening;
 mod outgoing;
 mod pace;
+mod received;
 mod session;
 mod trip;
 
@@ -19,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use behind::Relists;
 use connection::Peer;
 use futures::{Stream, StreamExt as _};
 use portolan_proto::wire::plan_message::Message;
@@ -38,6 +41,7 @@ use crate::telemetry::changes::Changes;
 pub use entrance::Entrance;
 use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
+use opening::StreamRate;
 use outgoing::Outgoing;
 use pace::Pace;
 
@@ -60,6 +64,8 @@ struct Plans {
     entrance: Entrance,
     changes: Changes,
     pace: Pace,
+    streams: StreamRate,
+    relists: Relists,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
 }
@@ -83,8 +89,9 @@ impl PlanStream for Plans {
         let counters = self.entrance.counters.clone();
         let outgoing = Outgoing::new(queue.clone(), written, counters.clone());
         tokio::spawn(async move {
+            let from = peer.as_ref().map_or("", |peer| &peer.origin.text);
             tokio::select! {
-                () = session::run(&plans, &admission, answers, outgoing) => {}
+                () = session::run(&plans, &admission, from, answers, outgoing) => {}
                 refusal = admission.revoked() => {
                     let node = admission.node().unwrap_or_default();
                     plans.entrance.refusals.note(node, &refusal);
@@ -172,6 +179,8 @@ pub async fn serve(
         entrance: entrance.clone(),
         changes,
         pace: Pace::default(),
+        streams: StreamRate::default(),
+        relists: Relists::default(),
         ending,
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);

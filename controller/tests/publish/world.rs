@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portolan_controller::agent_registry::{Acked, AgentRegistry};
+use portolan_controller::agent_registry::{Acked, AgentRegistry, StreamId};
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::publish::{Publisher, UpdateSender};
 use portolan_plan::PlanHash;
@@ -119,11 +119,11 @@ impl World {
     }
 
     /// The agent of a node connects and has received its plan.
-    pub(crate) fn agent(&self, node: &str) -> SystemTime {
+    pub(crate) fn agent(&self, node: &str) -> StreamId {
         let now = wall();
-        self.registry.connected(node, "0.1.0", None, now);
+        let stream = self.registry.connected(node, "0.1.0", None, now);
         self.registry.acked(node, applied(), now);
-        now
+        stream.id
     }
 
     /// A stored plan.

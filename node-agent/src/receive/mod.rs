@@ -42,6 +42,8 @@ use crate::programmer::Applied;
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// The attempt from which on the delay does not grow.
+const LAST_DOUBLING: u32 = 16;
 
 /// Interval of HTTP/2 keep-alive pings on an idle connection.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -90,6 +92,9 @@ impl Receiver {
             // After a stream that delivered a change, start again with short delays.
             if self.applied.borrow().generation != before {
                 attempt = 0;
+            }
+            if end.as_ref().is_err_and(StreamError::is_replaced) {
+                attempt = LAST_DOUBLING;
             }
             let wait = backoff(&self.node, attempt);
             attempt = attempt.saturating_add(1);
@@ -263,7 +268,7 @@ async fn send(
 /// reconnect at once to a controller that comes back.
 fn backoff(node: &str, attempt: u32) -> Duration {
     let longest = INITIAL_BACKOFF
-        .saturating_mul(1 << attempt.min(16))
+        .saturating_mul(1 << attempt.min(LAST_DOUBLING))
         .min(MAX_BACKOFF);
     // Between half of the delay and all of it, by a number that depends only on the node and the attempt.
     let spread = node.bytes().fold(u64::from(attempt), |sum, byte| {
@@ -305,6 +310,14 @@ enum StreamError {
     Ending,
 }
 
+impl StreamError {
+    /// Whether a newer stream of the node replaced this one. Then another agent runs on the node: without a long delay,
+    /// the two would take the stream from each other many times a second.
+    fn is_replaced(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == tonic::Code::Aborted)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,5 +335,14 @@ mod tests {
             );
         }
         assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
+        assert!(backoff("node-a", LAST_DOUBLING) >= MAX_BACKOFF / 2);
+    }
+
+    #[test]
+    fn only_an_agent_whose_stream_was_replaced_waits_long_at_once() {
+        let refused = |code| StreamError::Refused(tonic::Status::new(code, "no"));
+        assert!(refused(tonic::Code::Aborted).is_replaced());
+        assert!(!refused(tonic::Code::Unavailable).is_replaced());
+        assert!(!StreamError::Closed.is_replaced());
     }
 }
