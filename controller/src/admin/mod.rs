@@ -5,8 +5,9 @@
 
 mod authorize;
 mod guests;
+mod visitors;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,10 +22,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-pub use authorize::{Denied, authorize};
+pub use authorize::Denied;
+pub use visitors::Visitors;
 
 use crate::agent_registry::AgentRegistry;
-use crate::auth::Reviewer;
 use crate::convergence::{self, Question};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
@@ -48,8 +49,17 @@ pub struct Pages {
     pub started: SystemTime,
     /// The TLS configuration; without it, TLS connections fail.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Reviews tokens of users; without it, every token is rejected.
-    pub reviewer: Option<Arc<dyn Reviewer>>,
+    /// The users of [`convergence::PATH`].
+    pub visitors: Visitors,
+}
+
+/// The client of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether the request came over TLS or loopback.
+    pub private: bool,
 }
 
 /// Serves the pages for as long as the program runs. If the address cannot be bound, it retries; the rest of the
@@ -80,12 +90,16 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
     if let Some(address) = address {
         info!(%address, "health and metrics");
     }
-    let guests = Guests::default();
+    let guests = Guests::new();
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.accept() => match taken {
-                Ok((stream, _)) => guests.welcome(stream, &pages, local, &mut tasks),
+                Ok((stream, from)) => {
+                    let address = from.ip().to_canonical();
+                    let visitor = Visitor { address, private: local };
+                    guests.welcome(stream, visitor, &pages, &mut tasks);
+                }
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = tasks.join_next() => {}
@@ -94,8 +108,8 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>) {
 }
 
 impl Pages {
-    /// Answers a request. `private` is true if the request came over TLS or loopback.
-    pub async fn answer<B>(&self, request: &Request<B>, private: bool) -> Response<Full<Bytes>> {
+    /// Answers a request. Only [`convergence::PATH`] needs the API server.
+    pub async fn answer<B>(&self, request: &Request<B>, visitor: Visitor) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(405, "only GET\n");
         }
@@ -105,19 +119,20 @@ impl Pages {
             "/readyz" if *self.store.changes().borrow() > 0 => text(200, "ok"),
             "/readyz" => text(503, "nothing is planned yet\n"),
             "/metrics" => self.metrics(request.headers().get(ACCEPT)),
-            _ if !private => text(
+            convergence::PATH if !visitor.private => text(
                 403,
                 "only over TLS or loopback, because the request contains a token\n",
             ),
-            _ => {
+            convergence::PATH => {
                 let header = request.headers().get(AUTHORIZATION);
                 let header = header.and_then(|value| value.to_str().ok());
-                match authorize(self.reviewer.as_deref(), header, path).await {
-                    Ok(()) if path == convergence::PATH => self.convergence(request.uri().query()),
-                    Ok(()) => text(404, "404 page not found\n"),
+                match self.visitors.admit(header, path, visitor.address).await {
+                    // As long as the permit lasts, few others compute an answer.
+                    Ok(_permit) => self.convergence(request.uri().query()),
                     Err(denied) => text(denied.status, denied.message + "\n"),
                 }
             }
+            _ => text(404, "404 page not found\n"),
         }
     }
 }
@@ -168,9 +183,10 @@ mod tests {
     use super::*;
     use crate::telemetry::metrics::Counters;
 
-    async fn get(pages: &Pages, path: &str, local: bool) -> (u16, String) {
+    async fn get(pages: &Pages, path: &str, private: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
-        let response = pages.answer(&request, local).await;
+        let address = [10, 0, 0, 1].into();
+        let response = pages.answer(&request, Visitor { address, private }).await;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -185,7 +201,7 @@ mod tests {
             registry: Arc::default(),
             started: SystemTime::UNIX_EPOCH,
             tls: None,
-            reviewer: None,
+            visitors: Visitors::new(None),
         };
         assert_eq!(get(&pages, "/healthz", false).await.0, 200);
         assert_eq!(get(&pages, "/readyz", false).await.0, 503);
@@ -194,7 +210,8 @@ mod tests {
         let (status, metrics) = get(&pages, "/metrics", false).await;
         assert_eq!(status, 200);
         assert!(metrics.contains("portolan_controller_plans 0"), "{metrics}");
-        assert_eq!(get(&pages, "/debug", false).await.0, 403);
-        assert_eq!(get(&pages, "/debug", true).await.0, 401);
+        assert_eq!(get(&pages, "/convergence", false).await.0, 403);
+        assert_eq!(get(&pages, "/convergence", true).await.0, 401);
+        assert_eq!(get(&pages, "/debug", true).await.0, 404);
     }
 }

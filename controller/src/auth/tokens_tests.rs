@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use serde_json::json;
 
 use super::super::claims::tests::token;
@@ -52,12 +52,7 @@ impl Reviewer for Knowing {
         })
     }
 
-    fn may_get<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a [String],
-        _: &'a str,
-    ) -> BoxFuture<'a, Reviewed<bool>> {
+    fn may_get<'a>(&'a self, _: &'a UserInfo, _: &'a str) -> BoxFuture<'a, Reviewed<bool>> {
         Box::pin(async { Ok(false) })
     }
 }

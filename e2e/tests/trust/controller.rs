@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use portolan_agent::receive::{Access, Address, Tls, Trust};
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::auth::tls::{Pair, Presented, Spoken, server_config};
@@ -66,12 +66,7 @@ impl Reviewer for Nodes {
         Box::pin(std::future::ready(status))
     }
 
-    fn may_get<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a [String],
-        _: &'a str,
-    ) -> BoxFuture<'a, Reviewed<bool>> {
+    fn may_get<'a>(&'a self, _: &'a UserInfo, _: &'a str) -> BoxFuture<'a, Reviewed<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
 }
