@@ -1,4 +1,5 @@
 //! What operators see of a running controller: metrics, and metrics and traces of single changes.
 
 pub mod changes;
+mod lists;
 pub mod metrics;
