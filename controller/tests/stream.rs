@@ -17,6 +17,8 @@ mod drift;
 mod fuzz;
 #[path = "stream/large.rs"]
 mod large;
+#[path = "stream/opening.rs"]
+mod opening;
 #[path = "stream/overdue.rs"]
 mod overdue;
 #[path = "stream/stalled.rs"]

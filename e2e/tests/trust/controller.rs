@@ -256,16 +256,24 @@ pub(crate) async fn agent(access: &Access, node: &str) -> Result<usize, Status> 
     Agent::open(access, node).await?.batch().await
 }
 
+/// The first message of an agent on this node.
+pub(crate) fn hello(node: &str) -> wire::Hello {
+    wire::Hello {
+        node: node.into(),
+        wire_version: WIRE_VERSION,
+        agent_version: "test".into(),
+        ..wire::Hello::default()
+    }
+}
+
 impl Agent {
     pub(crate) async fn open(access: &Access, node: &str) -> Result<Self, Status> {
+        Self::say(access, hello(node)).await
+    }
+
+    pub(crate) async fn say(access: &Access, hello: wire::Hello) -> Result<Self, Status> {
         let channel = access.connect().await.unwrap();
         let (answers, outgoing) = mpsc::channel(4);
-        let hello = wire::Hello {
-            node: node.into(),
-            wire_version: WIRE_VERSION,
-            agent_version: "test".into(),
-            ..wire::Hello::default()
-        };
         let message = Some(Answer::Hello(hello));
         answers.send(wire::AgentMessage { message }).await.unwrap();
         let request = access.request(ReceiverStream::new(outgoing)).unwrap();
@@ -297,6 +305,12 @@ impl Agent {
                 _ => {}
             }
         }
+    }
+
+    /// Whether the stream ends, with a status or without one, before it brings anything.
+    pub(crate) async fn ends_without_a_plan(&mut self) -> bool {
+        let message = tokio::time::timeout(LIMIT, self.messages.message()).await;
+        !matches!(message.expect("a message or the end"), Ok(Some(_)))
     }
 
     async fn message(&mut self) -> Result<Message, Status> {
