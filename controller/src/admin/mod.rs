@@ -178,7 +178,12 @@ fn of_type(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Response<
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use http_body_util::BodyExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpSocket, TcpStream};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::telemetry::metrics::Counters;
@@ -192,17 +197,59 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    #[tokio::test]
-    async fn health_and_metrics_need_no_token_and_readiness_needs_a_plan() {
-        let store: Arc<Store> = Arc::default();
-        let pages = Pages {
+    fn pages(store: &Arc<Store>) -> Pages {
+        Pages {
             metrics: Metrics::new(&Counters::default(), Arc::default(), store.clone()),
             store: store.clone(),
             registry: Arc::default(),
             started: SystemTime::UNIX_EPOCH,
             tls: None,
             visitors: Visitors::new(None),
-        };
+        }
+    }
+
+    /// A connection from this address of the loopback network.
+    async fn connect(from: u8, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        let from = Ipv4Addr::new(127, 0, 0, from);
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// Requests `/healthz`, and reads all that is sent.
+    async fn probe(stream: &mut TcpStream) -> std::io::Result<String> {
+        let request = "GET /healthz HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// A failed health check would restart the controller.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn silent_connections_of_one_address_end_no_health_check() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pages = Arc::new(pages(&Arc::default()));
+        tokio::spawn(accept(listener, pages));
+        let mut before = connect(1, address).await;
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(connect(2, address).await);
+        }
+        let mut after = connect(1, address).await;
+        for stream in [&mut before, &mut after] {
+            let answer = timeout(Duration::from_secs(20), probe(stream)).await;
+            let answer = answer.expect("an answer").unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        }
+        drop(silent);
+    }
+
+    #[tokio::test]
+    async fn health_and_metrics_need_no_token_and_readiness_needs_a_plan() {
+        let store: Arc<Store> = Arc::default();
+        let pages = pages(&store);
         assert_eq!(get(&pages, "/healthz", false).await.0, 200);
         assert_eq!(get(&pages, "/readyz", false).await.0, 503);
         store.publish(portolan_planner::Update::default());
