@@ -165,8 +165,8 @@ mod tests {
     }
 
     proptest! {
-        /// Law `room`: however many connections one address opens, others that have fewer get their places at once and
-        /// keep them.
+        /// S-232. Law `room`: however many connections one address opens, others that have fewer get their places at
+        /// once and keep them.
         #[test]
         fn a_flood_displaces_only_itself(places in 2_usize..40, flood in 1_usize..200, honest in 1_u32..20) {
             paused(async {

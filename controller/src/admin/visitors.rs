@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Tokens that nobody issued, in mass.
+    /// Invented tokens in mass.
     #[tokio::test(start_paused = true)]
     async fn one_address_takes_its_share_of_reviews_only() {
         let (rules, visitors) = visitors();

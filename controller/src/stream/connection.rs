@@ -275,6 +275,7 @@ mod tests {
         read.is_ok_and(|read| read.is_err())
     }
 
+    /// S-232.
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_stream_ends_and_frees_its_place() {
         let room = Room::new(1);

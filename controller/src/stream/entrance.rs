@@ -225,7 +225,7 @@ mod tests {
         !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// More silent connections from one address than there are places.
+    /// S-232: more silent connections from one address than there are places.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn silent_connections_of_one_address_give_way_to_a_client_at_another() {
         let mut entrance = Entrance::open(Arc::default());

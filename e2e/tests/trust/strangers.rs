@@ -26,7 +26,7 @@ async fn request(
     client.watch(request).await.map(|_| sends)
 }
 
-/// A node has one stream, the newest one, and may open a limited number. An honest agent notices nothing.
+/// S-232: a node has one stream, the newest one, and may open a limited number. An honest agent notices nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_streams_of_a_node_only_the_newest_lasts() {
     let authority = Authority::new("one");
@@ -101,7 +101,7 @@ async fn a_connection_has_few_requests_without_a_stream() {
 
 /// Every part of a Hello is bounded: a name is refused, a version shortened, and a larger message ends the stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_oversized_hello_disturbs_nobody() {
+async fn an_oversized_hello_disturbs_no_other_agent() {
     let authority = Authority::new("one");
     let controller = Controller::start(&authority.server(NAME)).await;
     let access = |node| controller.access(&authority, NAME, Some(node));
