@@ -4,12 +4,13 @@
 //! The registry keeps only the last state of each node, and no plans.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use portolan_plan::PlanHash;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// Maximum number of items in each list that is kept for a node, such as failures and unreadable entries: as many as
 /// its status shows.
@@ -72,10 +73,6 @@ impl PartialEq for InForce {
 
 impl Eq for InForce {}
 
-/// The number of a stream of an agent to this controller. No two streams have the same one while the controller runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StreamId(u64);
-
 /// The state of the agent on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
@@ -103,6 +100,21 @@ pub struct Delivery {
     pub in_force: InForce,
 }
 
+/// Identifies a stream of a controller. Times do not: two streams of a node may be opened at the same time of a clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(u64);
+
+/// A stream on the registry.
+#[derive(Debug)]
+pub struct Registered {
+    /// The stream.
+    pub id: StreamId,
+    /// The version in force, which the stream writes.
+    pub in_force: InForce,
+    /// Ends when a newer stream of the node is registered: a node has one stream.
+    pub replaced: oneshot::Receiver<Infallible>,
+}
+
 /// The last state of each agent, by node.
 #[derive(Debug, Default)]
 pub struct AgentRegistry {
@@ -113,33 +125,34 @@ pub struct AgentRegistry {
 #[derive(Debug, Default)]
 struct Nodes {
     deliveries: BTreeMap<Arc<str>, Delivery>,
-    /// Number of streams that were opened.
-    streams: u64,
+    /// The open stream of each node, and its sender, which is dropped to end it.
+    streams: BTreeMap<Arc<str>, (StreamId, oneshot::Sender<Infallible>)>,
+    /// Number of streams so far.
+    opened: u64,
     /// Nodes that changed since the last call of [`AgentRegistry::changes`].
     changed: BTreeSet<Arc<str>>,
 }
 
 impl AgentRegistry {
     /// Records that the agent of a node opened a stream. This discards its earlier state, because it may have
-    /// restarted. A new stream replaces one whose end was not recorded.
-    ///
-    /// Returns the number of the stream, and the value to which the stream writes the version in force.
+    /// restarted. An open stream of the node is replaced: [`Registered::replaced`] of that stream ends.
     pub fn connected(
         &self,
         node: &str,
         agent_version: &str,
         agent_pod: Option<&str>,
         now: SystemTime,
-    ) -> (StreamId, InForce) {
+    ) -> Registered {
         let in_force = InForce::default();
+        let (stays, replaced) = oneshot::channel();
         let mut nodes = self.nodes();
-        nodes.streams += 1;
-        let stream = StreamId(nodes.streams);
         let node: Arc<str> = node.into();
+        nodes.opened += 1;
+        let id = StreamId(nodes.opened);
         let delivery = Delivery {
             agent_version: agent_version.into(),
             agent_pod: agent_pod.map(Arc::from),
-            stream,
+            stream: id,
             connected: true,
             since: now,
             acked: None,
@@ -150,8 +163,13 @@ impl AgentRegistry {
             in_force: in_force.clone(),
         };
         nodes.deliveries.insert(node.clone(), delivery);
+        nodes.streams.insert(node.clone(), (id, stays));
         self.news(nodes, node);
-        (stream, in_force)
+        Registered {
+            id,
+            in_force,
+            replaced,
+        }
     }
 
     /// Records that the agent of a node answered a batch. Ignored for a node that never opened a stream.
@@ -207,15 +225,22 @@ impl AgentRegistry {
         self.update(node, |delivery| delivery.unwritten_settings = unwritten);
     }
 
-    /// Records that a node's stream ended. The late end of an older stream does not affect its successor, even if both
-    /// were opened at the same time.
+    /// Records that a stream of a node ended. The late end of a replaced stream does not affect its successor, even if
+    /// both were opened at the same time.
     pub fn gone(&self, node: &str, stream: StreamId, now: SystemTime) {
-        self.update(node, |delivery| {
-            if delivery.connected && delivery.stream == stream {
-                delivery.connected = false;
-                delivery.since = now;
-            }
-        });
+        let mut nodes = self.nodes();
+        let is_open = |(open, _): &(StreamId, _)| *open == stream;
+        if !nodes.streams.get(node).is_some_and(is_open) {
+            return;
+        }
+        let Some((name, _)) = nodes.streams.remove_entry(node) else {
+            return;
+        };
+        if let Some(delivery) = nodes.deliveries.get_mut(node) {
+            delivery.connected = false;
+            delivery.since = now;
+        }
+        self.news(nodes, name);
     }
 
     /// Removes disconnected agents whose nodes no longer exist.

@@ -28,6 +28,7 @@ pub mod output;
 pub mod plugin;
 pub mod publish;
 pub mod refusal;
+mod room;
 pub mod store;
 pub mod stream;
 pub mod telemetry;

@@ -144,18 +144,18 @@ mod tests {
         assert!(ask(7).behind.is_empty());
         assert_eq!(ask(8).behind, ["EndpointSlice"]);
 
-        let (_, a) = registry.connected("a", "0.1.0", None, at(10));
-        a.reached(2);
-        let (_, b) = registry.connected("b", "0.1.0", None, at(10));
-        b.reached(1);
+        let a = registry.connected("a", "0.1.0", None, at(10));
+        a.in_force.reached(2);
+        let b = registry.connected("b", "0.1.0", None, at(10));
+        b.in_force.reached(1);
         let failed = Acked {
             failures: vec!["no memory".into()],
             failed_operations: 2,
             ..Acked::default()
         };
         registry.acked("b", failed, at(20));
-        let (c, _) = registry.connected("c", "0.1.0", None, at(10));
-        registry.gone("c", c, at(70));
+        let c = registry.connected("c", "0.1.0", None, at(10));
+        registry.gone("c", c.id, at(70));
         let found = ask(7);
         assert_eq!(found.waiting.len(), 1);
         assert_eq!(found.waiting[0].node, "b");
@@ -166,7 +166,7 @@ mod tests {
         };
         assert_eq!(found.disconnected, [disconnected]);
 
-        b.reached(3);
+        b.in_force.reached(3);
         assert!(ask(7).waiting.is_empty());
     }
 }

@@ -21,6 +21,7 @@ use crate::freshness::Freshness;
 use crate::refusal::Reason;
 use crate::store::Store;
 use crate::telemetry::changes::Figures;
+use crate::telemetry::lists::Lists;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfReason {
@@ -267,6 +268,7 @@ impl Metrics {
     pub fn new(counters: &Counters, agent_registry: Arc<AgentRegistry>, store: Arc<Store>) -> Self {
         let mut registry = Registry::default();
         counters.register(&mut registry);
+        registry.register_collector(Box::new(Lists(store.clone())));
         registry.register_collector(Box::new(Sources {
             agent_registry,
             store,
@@ -358,6 +360,11 @@ mod tests {
         portolan_controller_connected_agents 0
         portolan_controller_endpoints_held 0
         portolan_controller_endpoints_vanished 0
+        portolan_controller_lists_total{kind="EndpointSlice"} 0
+        portolan_controller_lists_total{kind="Node"} 0
+        portolan_controller_lists_total{kind="ProxyConfig"} 0
+        portolan_controller_lists_total{kind="Service"} 0
+        portolan_controller_lists_total{kind="ServiceCIDR"} 0
         portolan_controller_node_programming_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_node_programming_duration_seconds_count 0
         portolan_controller_node_programming_duration_seconds_sum 0.0
@@ -387,8 +394,10 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="not_accepted"} 0
         portolan_controller_stream_refusals_total{reason="other_node"} 1
         portolan_controller_stream_refusals_total{reason="plain_text"} 0
+        portolan_controller_stream_refusals_total{reason="replaced"} 0
         portolan_controller_stream_refusals_total{reason="service_account"} 0
         portolan_controller_stream_refusals_total{reason="silent"} 0
+        portolan_controller_stream_refusals_total{reason="too_many"} 0
         portolan_controller_stream_waiting_bytes_max 0
         portolan_controller_streams_total 0
         portolan_controller_token_keys 0

@@ -2,4 +2,5 @@
 
 mod ages;
 pub mod changes;
+mod lists;
 pub mod metrics;

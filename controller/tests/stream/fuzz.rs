@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Agent, Controller, LIMIT, NODE};
+use super::{Agent, Controller, LIMIT, two_nodes};
 
 /// Number of streams; `PORTOLAN_FUZZ_CASES` overrides it.
 fn cases() -> Option<usize> {
@@ -171,7 +171,8 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
     let mut controller = Controller::start(3).await;
     let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
     let channel = endpoint.connect().await.unwrap();
-    let mut witness = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    controller.publish(&two_nodes(), 3);
+    let mut witness = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
     let first = witness.batch().await;
     witness.ack(first.number, false).await;
 
@@ -204,9 +205,9 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
         .await
         .expect("all streams end");
     // Earlier agents are still served, and new ones too.
-    controller.publish(NODE, 2);
+    controller.publish(&two_nodes(), 2);
     let second = witness.batch().await;
     assert!(!second.snapshot && second.hash != first.hash, "{second:?}");
-    let mut next = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let mut next = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
     assert_eq!(next.batch().await.hash, second.hash);
 }

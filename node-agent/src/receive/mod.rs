@@ -45,6 +45,8 @@ use crate::watermark::Remembered;
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// The attempt from which on the delay does not grow.
+const LAST_DOUBLING: u32 = 16;
 
 /// Interval of HTTP/2 keep-alive pings on an idle connection.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -103,6 +105,9 @@ impl Receiver {
             // After a stream that delivered a change, start again with short delays.
             if self.applied.borrow().generation != before {
                 attempt = 0;
+            }
+            if end.as_ref().is_err_and(StreamError::is_replaced) {
+                attempt = LAST_DOUBLING;
             }
             let wait = backoff(&self.node, attempt);
             attempt = attempt.saturating_add(1);
@@ -315,7 +320,7 @@ async fn send(
 /// reconnect at once to a controller that comes back.
 fn backoff(node: &str, attempt: u32) -> Duration {
     let longest = INITIAL_BACKOFF
-        .saturating_mul(1 << attempt.min(16))
+        .saturating_mul(1 << attempt.min(LAST_DOUBLING))
         .min(MAX_BACKOFF);
     spread(longest, node, attempt)
 }
@@ -359,6 +364,14 @@ enum StreamError {
     Closed,
     #[error("this program is ending")]
     Ending,
+}
+
+impl StreamError {
+    /// Whether a newer stream of the node replaced this one. Then another agent runs on the node: without a long delay,
+    /// the two would take the stream from each other many times a second.
+    fn is_replaced(&self) -> bool {
+        matches!(self, Self::Refused(status) if status.code() == tonic::Code::Aborted)
+    }
 }
 
 #[cfg(test)]

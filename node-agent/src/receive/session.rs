@@ -22,7 +22,7 @@ use crate::programmer::Applied;
 /// Maximum number of undecodable entries in an acknowledgement.
 pub(super) const MAX_UNDECODABLE: usize = 8;
 
-/// Maximum number of messages per list in a status.
+/// Maximum number of messages per list in an answer.
 const MAX_MESSAGES: usize = 8;
 
 /// Maximum length of a text in an answer, in characters. An answer then fits into a message.
@@ -328,7 +328,7 @@ impl Session {
             applied_hash: applied.hash.to_bytes().to_vec(),
             apply_microseconds: microseconds(applied.took),
             operations: u64::try_from(applied.operations).unwrap_or(u64::MAX),
-            failures: texts(&applied.failures),
+            failures: texts(applied.failures.iter().take(MAX_MESSAGES)),
             failed_operations: u64::try_from(applied.failed).unwrap_or(u64::MAX),
             refused: false,
             undecodable: texts(&self.undecodable),

@@ -38,6 +38,7 @@ async fn commit(
         hash: PlanHash::default(),
         closed: receiver.health.closed(),
         unwritten: receiver.health.unwritten(),
+        renewals: Renewals::new(None, None),
     };
     let commit = Commit {
         batch: 1,
@@ -108,4 +109,12 @@ fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
         );
     }
     assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
+}
+
+#[test]
+fn only_an_agent_whose_stream_was_replaced_waits_long_at_once() {
+    let refused = |code| StreamError::Refused(tonic::Status::new(code, "no"));
+    assert!(refused(tonic::Code::Aborted).is_replaced());
+    assert!(!refused(tonic::Code::Unavailable).is_replaced());
+    assert!(!StreamError::Closed.is_replaced());
 }
