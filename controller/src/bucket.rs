@@ -65,8 +65,10 @@ impl Bucket {
 /// A rate and a burst.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    a_second: u32,
-    burst: u32,
+    /// Tokens per second.
+    pub(crate) a_second: u32,
+    /// Tokens at once.
+    pub(crate) burst: u32,
 }
 
 impl Rate {

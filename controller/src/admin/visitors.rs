@@ -11,14 +11,14 @@ use tokio::time::Instant;
 
 use super::authorize::{Denied, authorize};
 use crate::auth::{Reviewer, Token, TokenHash};
-use crate::bucket::{Bucket, Shares};
+use crate::bucket::{Bucket, Rate, Shares};
 
 /// Lifetime of a decision, as in API servers.
 const DECISION_TTL: Duration = Duration::from_secs(10);
 /// Maximum number of kept decisions. Beyond it, those that permit something stay.
 const MAX_DECISIONS: usize = 1024;
 /// Requests from one address that need the API server: per second, and at once.
-const REVIEWS_PER_ADDRESS: (u32, u32) = (5, 20);
+const REVIEWS_PER_ADDRESS: Rate = Rate::new(5, 20);
 /// The same from all addresses.
 const REVIEWS: (u32, u32) = (20, 60);
 /// Maximum number of answers that are computed at a time. Each looks at all nodes.
@@ -205,7 +205,7 @@ mod tests {
         for number in 0..1000 {
             limited += u32::from(ask(&visitors, &format!("eve-{number}"), 1).await == 429);
         }
-        let (_, burst) = REVIEWS_PER_ADDRESS;
+        let burst = REVIEWS_PER_ADDRESS.burst;
         assert_eq!(limited, 1000 - burst);
         assert_eq!(ask(&visitors, "ada", 1).await, 200, "she was decided about");
         assert_eq!(ask(&visitors, "bob", 2).await, 403, "another address");

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{Connection, Io, Origin, Peer, with_first};
 use super::listen::Socket;
 use crate::auth::{Gate, Reason, Refusal, Refusals};
-use crate::bucket::Shares;
+use crate::bucket::{Rate, Shares};
 use crate::room::{Room, Seat};
 use crate::telemetry::metrics::Counters;
 
@@ -27,7 +27,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_STRANGERS: usize = 1024;
 /// Connections accepted from one address: per second, and at once. Each costs a TLS handshake, and all agents may be
 /// behind one address.
-const ACCEPTS_PER_ADDRESS: (u32, u32) = (200, 500);
+const ACCEPTS_PER_ADDRESS: Rate = Rate::new(200, 500);
 /// Capacity of the queue of connections that completed the handshake.
 const QUEUE_CAPACITY: usize = 64;
 /// Pause after a failed accept, for example when too many files are open.
@@ -112,7 +112,7 @@ impl Entrance {
             accepts.take(&address, now).is_none()
         };
         if origin.address.is_some_and(has_too_many) {
-            let (a_second, _) = ACCEPTS_PER_ADDRESS;
+            let a_second = ACCEPTS_PER_ADDRESS.a_second;
             let message = format!("more than {a_second} connections a second from this address");
             return Err(Refusal::new(Reason::too_many, message));
         }
@@ -258,7 +258,7 @@ mod tests {
             let address = last.map(|last| IpAddr::from([10, 0, 0, last]));
             let text = "test".into();
             let origin = Origin { address, text };
-            let (_, burst) = ACCEPTS_PER_ADDRESS;
+            let burst = ACCEPTS_PER_ADDRESS.burst;
             // Each place is free again at once.
             let seats = (0..2 * burst).map(|_| entrance.seat(&origin).map(drop));
             let refused = seats.filter_map(Result::err);

@@ -19,7 +19,6 @@ mod received;
 mod session;
 mod trip;
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;

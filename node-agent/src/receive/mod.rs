@@ -88,6 +88,7 @@ impl Receiver {
                 Some(opened) => self.follow(opened).await,
                 None => self.connect(stream).await,
             };
+            let is_replaced = end.as_ref().is_err_and(StreamError::is_replaced);
             let reason = match end {
                 // Its stream is open already.
                 Ok(Some(opened)) => {
@@ -106,7 +107,7 @@ impl Receiver {
             if self.applied.borrow().generation != before {
                 attempt = 0;
             }
-            if end.as_ref().is_err_and(StreamError::is_replaced) {
+            if is_replaced {
                 attempt = LAST_DOUBLING;
             }
             let wait = backoff(&self.node, attempt);
