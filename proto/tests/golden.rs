@@ -39,6 +39,19 @@ fn watermark() -> wire::Watermark {
     }
 }
 
+fn troubles() -> wire::Troubles {
+    wire::Troubles {
+        shown: vec![wire::ServiceTrouble {
+            service: "shop/cart".into(),
+            reason: "SchedulerMissing".into(),
+            message: "no lblc".into(),
+            in_force: true,
+        }],
+        failing: vec![1, 0xff00_0000_0000_0002],
+        failing_services: 70,
+    }
+}
+
 fn answers() -> Vec<(&'static str, Answer)> {
     let hello = wire::Hello {
         node: "node-a".into(),
@@ -47,6 +60,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         plan_hash: hash(0xa1),
         bucket_hashes: Vec::new(),
         watermark: Some(watermark()),
+        schedulers: Vec::new(),
     };
     let ack = wire::Ack {
         batch: 3,
@@ -59,6 +73,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         refused: false,
         undecodable: vec!["head/shop/cart".into()],
         timing: None,
+        troubles: None,
     };
     let timed = wire::Ack {
         batch: 3,
@@ -86,12 +101,35 @@ fn answers() -> Vec<(&'static str, Answer)> {
         closed_ports: vec!["30080".into()],
         unwritten_settings: vec!["set a to 1: read-only".into()],
         applied_hash: hash(0xa2),
+        troubles: None,
     };
     vec![
         ("hello", Answer::Hello(hello)),
         ("ack", Answer::Ack(ack)),
         ("status", Answer::Status(status)),
         ("timed ack", Answer::Ack(timed)),
+    ]
+}
+
+/// Answers about Services and their schedulers.
+fn answers_about_services() -> Vec<(&'static str, Answer)> {
+    let scheduling = wire::Hello {
+        schedulers: vec!["rr".into(), "mh".into()],
+        ..wire::Hello::default()
+    };
+    let troubled = wire::Ack {
+        batch: 3,
+        troubles: Some(troubles()),
+        ..wire::Ack::default()
+    };
+    let reporting = wire::Status {
+        troubles: Some(troubles()),
+        ..wire::Status::default()
+    };
+    vec![
+        ("hello with schedulers", Answer::Hello(scheduling)),
+        ("ack with troubles", Answer::Ack(troubled)),
+        ("status with troubles", Answer::Status(reporting)),
     ]
 }
 
@@ -154,7 +192,7 @@ fn shown(text: &mut String, name: &str, bytes: &[u8]) {
 #[test]
 fn messages_have_the_bytes_that_they_always_had() {
     let mut text = String::new();
-    for (name, answer) in answers() {
+    for (name, answer) in answers().into_iter().chain(answers_about_services()) {
         let message = wire::AgentMessage {
             message: Some(answer),
         };
