@@ -155,6 +155,10 @@ impl Kernel for LinuxKernel {
         names.iter().filter_map(sysctl::read).collect()
     }
 
+    fn has_scheduler(&mut self, name: &str) -> bool {
+        self.servers.has_scheduler(name)
+    }
+
     fn prepare_observe(&mut self) {
         // An earlier read that was not used is outdated.
         self.reading.take().into_iter().for_each(Reading::end);
