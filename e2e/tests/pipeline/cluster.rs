@@ -215,6 +215,7 @@ impl Agent {
             applied: applied.clone(),
             draining,
             health,
+            schedulers: Vec::new,
             link: watch::Sender::default(),
         };
         Self {

@@ -34,10 +34,9 @@ pub use link::{Link, LinkSender};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
-use crate::health::Changes;
-use crate::health::Health;
+use crate::health::{Changes, ClosedChecks, Health};
 use crate::plan_watch::PlanWatch;
-use crate::programmer::Applied;
+use crate::programmer::{Applied, Troubles};
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
@@ -66,6 +65,8 @@ pub struct Receiver {
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
     /// Health of the node.
     pub health: Arc<Health>,
+    /// Returns the schedulers that the kernel has loaded.
+    pub schedulers: fn() -> Vec<String>,
     /// Publishes the state of the connection to the controller.
     pub link: LinkSender,
 }
@@ -115,7 +116,7 @@ impl Receiver {
         let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let mut session = Session::new(self.node.clone());
         let held = self.plans.held(&resume.watermark);
-        let hello = session.hello(&self.version, held.as_ref());
+        let hello = session.hello(&self.version, held.as_ref(), &(self.schedulers)());
         send(&answers, hello).await?;
         let mut incoming = client
             .watch(controller.request(ReceiverStream::new(outgoing))?)
@@ -129,7 +130,9 @@ impl Receiver {
             applied: self.applied.clone(),
             drift: Drift::default(),
             hash: PlanHash::default(),
+            troubles: Arc::default(),
             closed: self.health.closed(),
+            closed_checks: self.health.closed_checks(),
             unwritten: self.health.unwritten(),
         };
         loop {
@@ -180,7 +183,9 @@ impl Receiver {
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
                 reporter.hash = applied.hash;
-                Ok(session.ack(batch, expected, &applied, whole))
+                reporter.troubles = applied.troubles.clone();
+                let closed_checks = reporter.closed_checks.borrow();
+                Ok(session.ack(batch, expected, &applied, &closed_checks, whole))
             }
             Err(mismatch) => {
                 warn!(%mismatch, "the batch does not match the announced hash; requesting the complete plan");
@@ -209,8 +214,12 @@ struct StatusReporter {
     /// The last reported hash of the applied plan. Acknowledgements report it too, but after a failure it changes
     /// later.
     hash: PlanHash,
+    /// The last reported state of Services.
+    troubles: Arc<Troubles>,
     /// Addresses on which the agent cannot listen.
     closed: watch::Receiver<BTreeSet<String>>,
+    /// Health check ports on which it cannot.
+    closed_checks: watch::Receiver<ClosedChecks>,
     /// Kernel settings that cannot be written.
     unwritten: watch::Receiver<BTreeSet<String>>,
 }
@@ -225,7 +234,9 @@ async fn report(
         applied,
         drift,
         hash,
+        troubles,
         closed,
+        closed_checks,
         unwritten,
     } = reporter;
     // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
@@ -233,21 +244,31 @@ async fn report(
     let changed = tokio::select! {
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
+        changed = closed_checks.changed() => changed.map(|()| None),
         changed = unwritten.changed() => changed.map(|()| None),
-        applied = applied.wait_for(|applied| applied.drift != *drift || applied.hash != *hash) => {
-            applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
+        applied = applied.wait_for(|applied| {
+            applied.drift != *drift || applied.hash != *hash || applied.troubles != *troubles
+        }) => {
+            let reported = |applied: &Applied| {
+                (applied.drift.clone(), applied.hash, applied.troubles.clone())
+            };
+            applied.map(|applied| Some(reported(&applied)))
         }
     };
     if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {
-        (*drift, *hash) = applied;
+        (*drift, *hash, *troubles) = applied;
     }
     let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
-    let unwritten = unwritten.borrow_and_update();
+    let (closed_checks, unwritten) = (
+        closed_checks.borrow_and_update(),
+        unwritten.borrow_and_update(),
+    );
     room.send(Session::status(
         &draining,
         drift,
         [&*closed, &*unwritten],
         *hash,
+        (&**troubles, &*closed_checks),
     ));
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::ServiceId;
 /// Maximum number of Services of one namespace. More count as the whole namespace.
 const MAX_OF_NAMESPACE: usize = 64;
 
-/// Maximum number of Services and namespaces. If there are more, the node fails: one tenant cannot cause that.
+/// Maximum number of Services and namespaces. More count as every Service: one tenant cannot cause that.
 pub const MAX_FAILING: usize = 1024;
 
 /// The hashes of Services and namespaces, in ascending order.
@@ -18,8 +18,8 @@ pub const MAX_FAILING: usize = 1024;
 pub struct Failing(Box<[u64]>);
 
 impl Failing {
-    /// These Services; `None` if there are more than [`MAX_FAILING`].
-    pub fn of<'a>(services: impl IntoIterator<Item = &'a ServiceId>) -> Option<Self> {
+    /// These Services.
+    pub fn of<'a>(services: impl IntoIterator<Item = &'a ServiceId>) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for service in services {
             let hashes = by_namespace.entry(&service.namespace).or_default();
@@ -36,11 +36,14 @@ impl Failing {
         Self::from_hashes(hashes)
     }
 
-    /// The hashes of a message, in any order; `None` if there are more than [`MAX_FAILING`].
-    pub fn from_hashes(mut hashes: Vec<u64>) -> Option<Self> {
+    /// The hashes of a message, in any order.
+    pub fn from_hashes(mut hashes: Vec<u64>) -> Self {
         hashes.sort_unstable();
         hashes.dedup();
-        (hashes.len() <= MAX_FAILING).then(|| Self(hashes.into()))
+        if hashes.len() > MAX_FAILING {
+            return Self([hash_of_all()].into());
+        }
+        Self(hashes.into())
     }
 
     /// The hashes, in ascending order.
@@ -53,10 +56,23 @@ impl Failing {
         self.0.is_empty()
     }
 
+    /// Whether every Service counts as failing.
+    pub fn is_everything(&self) -> bool {
+        self.has(hash_of_all())
+    }
+
     /// Whether a Service is among them.
     pub fn contains(&self, service: &ServiceId) -> bool {
-        let has = |hash: u64| self.0.binary_search(&hash).is_ok();
-        !self.is_empty() && (has(hash(service)) || has(hash_of_namespace(&service.namespace)))
+        if self.is_empty() {
+            return false;
+        }
+        self.has(hash(service))
+            || self.has(hash_of_namespace(&service.namespace))
+            || self.is_everything()
+    }
+
+    fn has(&self, hash: u64) -> bool {
+        self.0.binary_search(&hash).is_ok()
     }
 }
 
@@ -67,4 +83,9 @@ fn hash(service: &ServiceId) -> u64 {
 /// No Service has an empty name, so this is the hash of no Service.
 fn hash_of_namespace(namespace: &str) -> u64 {
     xxh3_64(format!("{namespace}/").as_bytes())
+}
+
+/// No namespace has an empty name.
+fn hash_of_all() -> u64 {
+    hash_of_namespace("")
 }

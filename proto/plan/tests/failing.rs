@@ -1,7 +1,5 @@
 //! Laws of the list of failing Services: it is complete, bounded, and no namespace can hide another one (S-229).
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_plan::{Failing, MAX_FAILING, ServiceId};
@@ -28,14 +26,10 @@ fn services() -> impl Strategy<Value = BTreeSet<ServiceId>> {
     })
 }
 
-fn of(services: &BTreeSet<ServiceId>) -> Failing {
-    Failing::of(services).unwrap()
-}
-
 proptest! {
     #[test]
     fn every_member_is_contained(services in services()) {
-        let failing = of(&services);
+        let failing = Failing::of(&services);
         for service in &services {
             prop_assert!(failing.contains(service), "{service}");
         }
@@ -44,7 +38,7 @@ proptest! {
     /// A whole namespace is listed only if it has too many members.
     #[test]
     fn no_other_service_is_contained(services in services(), number in 0u8..60) {
-        let failing = of(&services);
+        let failing = Failing::of(&services);
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for service in &services {
             *counts.entry(&service.namespace).or_default() += 1;
@@ -60,32 +54,38 @@ proptest! {
 
     #[test]
     fn what_is_sent_is_what_is_read(services in services()) {
-        let failing = of(&services);
+        let failing = Failing::of(&services);
         let mut hashes = failing.hashes().to_vec();
         prop_assert!(hashes.is_sorted());
         hashes.reverse();
-        prop_assert_eq!(Failing::from_hashes(hashes), Some(failing));
+        prop_assert_eq!(Failing::from_hashes(hashes), failing);
     }
 
     #[test]
     fn one_namespace_takes_a_bounded_part(count in 0u16..3000) {
-        let failing = of(&crowd(count));
+        let failing = Failing::of(&crowd(count));
         prop_assert!(failing.hashes().len() <= usize::from(CROWD));
         prop_assert_eq!(failing.is_empty(), count == 0);
     }
 }
 
+/// A shortened list would say of the others that they are in force.
 #[test]
-fn more_than_the_maximum_is_refused_and_not_shortened() {
+fn more_than_the_maximum_counts_as_every_service() {
     let of_own = |number| ServiceId::new(format!("shop-{number}"), "web");
-    let most: BTreeSet<_> = (0..MAX_FAILING).map(of_own).collect();
-    assert_eq!(of(&most).hashes().len(), MAX_FAILING);
-    let mut more = most;
-    more.insert(ServiceId::new("other", "web"));
-    assert_eq!(Failing::of(&more), None);
-    let hashes = vec![0; MAX_FAILING * 2];
-    assert!(
-        Failing::from_hashes(hashes).is_some(),
-        "the same hash counts once"
-    );
+    let mut services: BTreeSet<_> = (0..MAX_FAILING).map(of_own).collect();
+    let another = ServiceId::new("another", "web");
+    let most = Failing::of(&services);
+    assert_eq!(most.hashes().len(), MAX_FAILING);
+    assert!(!most.is_everything() && !most.contains(&another));
+    services.insert(ServiceId::new("other", "web"));
+    let more = Failing::of(&services);
+    assert!(more.is_everything() && more.contains(&another));
+    assert!(services.iter().all(|service| more.contains(service)));
+    let read = Failing::from_hashes(more.hashes().to_vec());
+    assert!(read.is_everything() && read.contains(&another));
+    let same = Failing::from_hashes(vec![7; MAX_FAILING * 2]);
+    assert!(!same.is_everything(), "the same hash counts once");
+    let flood = (0..10 * MAX_FAILING as u64).collect();
+    assert!(Failing::from_hashes(flood).is_everything());
 }

@@ -34,7 +34,9 @@ pub use dump::{Dump, Tables, nft_tables};
 pub use events::Events;
 pub use iptables::{IptablesChoice, Variant};
 pub use link::Links;
-pub use modules::{Loaded, MODULES, is_loaded as is_module_loaded, load as load_module};
+pub use modules::{
+    Loaded, MODULES, is_loaded as is_module_loaded, load as load_module, loaded_schedulers,
+};
 pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
 pub use servers::Servers;
