@@ -175,7 +175,7 @@ pub(crate) struct Agent {
     pub(crate) name: String,
     pub(crate) kernel: SharedModel,
     plans: Arc<PlanWatch>,
-    applied: watch::Receiver<Applied>,
+    pub(crate) applied: watch::Receiver<Applied>,
     receiver: tokio::task::JoinHandle<()>,
     programmer: JoinHandle<()>,
     // Kept for as long as the agent runs.

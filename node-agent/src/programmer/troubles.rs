@@ -352,3 +352,7 @@ fn unread(plan: &NodePlan) -> BTreeMap<ServiceId, Trouble> {
     };
     plan.unread().filter_map(of_service).collect()
 }
+
+#[cfg(test)]
+#[path = "troubles_tests.rs"]
+mod tests;
