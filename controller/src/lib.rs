@@ -28,4 +28,5 @@ pub mod refusal;
 pub mod store;
 pub mod stream;
 pub mod telemetry;
+pub mod troubled;
 pub mod watch;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use portolan_plan::ServiceId;
+
 use super::{Convergence, Disconnected, Question, Waiting};
 use crate::agent_registry::{AgentRegistry, Delivery};
 use crate::store::Store;
@@ -32,8 +34,9 @@ pub fn answer(
         let since = |since| now.duration_since(since).unwrap_or_default();
         match deliveries.remove(name) {
             Some(delivery) if delivery.connected => {
-                if delivery.in_force.version() < state.changed.max(1) {
-                    let reason = reason(&delivery, since);
+                let fails = delivery.fails(&question.service);
+                if fails || delivery.in_force.version() < state.changed.max(1) {
+                    let reason = reason(&delivery, &question.service, since);
                     waiting.push(Waiting { node, reason });
                 }
             }
@@ -56,7 +59,14 @@ pub fn answer(
 }
 
 /// Why a node does not have the change.
-fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String {
+fn reason(
+    delivery: &Delivery,
+    service: &ServiceId,
+    since: impl Fn(SystemTime) -> Duration,
+) -> String {
+    if delivery.fails(service) {
+        return failure(delivery, service);
+    }
     if let Some(sent) = delivery.overdue {
         let seconds = since(sent).as_secs();
         return format!("its agent has not answered for {seconds} s; see its log on the node");
@@ -67,13 +77,29 @@ fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String
             let failed = acked.failed_operations;
             format!("{failed} operations failed on it, the first: {first}")
         }
-        Some((_, acked)) if !acked.undecodable.is_empty() => format!(
-            "its agent cannot read {}; check whether it is older than the controller",
-            acked.undecodable[0]
+        Some((_, acked)) => acked.unreadable().map_or_else(
+            || "its agent has not answered the last batch yet".into(),
+            |entry| {
+                format!(
+                    "its agent cannot read {entry}; check whether it is older than the controller"
+                )
+            },
         ),
-        Some(_) => "its agent has not answered the last batch yet".into(),
         None => "its agent has just connected".into(),
     }
+}
+
+/// Why a Service is not in force although the node's plan is.
+fn failure(delivery: &Delivery, service: &ServiceId) -> String {
+    let troubled = delivery.troubled.as_ref();
+    let shown = troubled.and_then(|troubled| troubled.failure(service));
+    shown.map_or_else(
+        || {
+            "the Service is not completely in force there; the log of its agent names the cause"
+                .into()
+        },
+        |shown| shown.message.clone(),
+    )
 }
 
 #[cfg(test)]
@@ -81,7 +107,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use portolan_plan::{NodeEntry, ServiceId};
+    use portolan_plan::NodeEntry;
     use portolan_planner::Update;
     use portolan_planner::model::Kind;
 

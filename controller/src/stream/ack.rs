@@ -13,6 +13,7 @@ use super::draining::Draining;
 use super::drift;
 use super::session::End;
 use super::trip::Trip;
+use super::troubled;
 use crate::agent_registry::{Acked, AgentRegistry, MAX_LISTED_ITEMS};
 
 /// Time after which a missing ack is reported, because an agent that hangs reports nothing itself. Longer than the
@@ -101,6 +102,7 @@ pub(super) async fn wait(
     let acked = acked(&ack, sent.made);
     // Before the plan is recorded as in force, whose observers then look up this answer.
     sent.trip.answered(hello, &ack);
+    exceptions(&hello.node, ack.troubles.as_ref(), registry);
     records.confirmed.applied(acked.applied);
     registry.acked(&hello.node, acked, SystemTime::now());
     if missed && sent.snapshot {
@@ -119,6 +121,7 @@ pub(super) fn status(
     records: &mut AgentRecords,
 ) -> Result<(), End> {
     records.draining.take(status).map_err(End::Refused)?;
+    exceptions(&hello.node, status.troubles.as_ref(), registry);
     // Older agents do not send it.
     if let Some(applied) = PlanHash::from_bytes(&status.applied_hash)
         && records.confirmed.applied(Some(applied))
@@ -129,6 +132,14 @@ pub(super) fn status(
     registry.closed_ports(&hello.node, first(&status.closed_ports));
     registry.unwritten_settings(&hello.node, first(&status.unwritten_settings));
     Ok(())
+}
+
+/// Records the Services that are not in force although the plan is. Before the plan counts as in force: an observer that
+/// sees that has to see its exceptions, too.
+fn exceptions(node: &str, troubles: Option<&wire::Troubles>, registry: &AgentRegistry) {
+    if let Some(troubles) = troubles {
+        registry.troubled(node, troubled::read(troubles));
+    }
 }
 
 fn acked(ack: &wire::Ack, made: Instant) -> Acked {

@@ -14,6 +14,7 @@ mod outgoing;
 mod pace;
 mod session;
 mod trip;
+mod troubled;
 
 use std::pin::Pin;
 use std::sync::Arc;

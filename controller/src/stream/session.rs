@@ -109,11 +109,13 @@ struct OnBoard<'a> {
 impl<'a> OnBoard<'a> {
     fn new(registry: &'a AgentRegistry, hello: &'a wire::Hello, pod: Option<&str>) -> Self {
         let since = SystemTime::now();
+        let in_force = registry.connected(&hello.node, &hello.agent_version, pod, since);
+        registry.schedulers(&hello.node, &hello.schedulers);
         Self {
             registry,
             node: &hello.node,
             since,
-            in_force: registry.connected(&hello.node, &hello.agent_version, pod, since),
+            in_force,
         }
     }
 }

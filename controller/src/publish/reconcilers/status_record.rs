@@ -175,6 +175,8 @@ mod tests {
             drifted: Some(Arc::default()),
             closed_ports: Arc::default(),
             unwritten_settings: Arc::default(),
+            schedulers: Arc::default(),
+            troubled: None,
             in_force: InForce::default(),
         }
     }
