@@ -21,6 +21,8 @@ mod large;
 mod overdue;
 #[path = "stream/stalled.rs"]
 mod stalled;
+#[path = "stream/troubled.rs"]
+mod troubled;
 #[path = "stream/versions.rs"]
 mod versions;
 

@@ -107,12 +107,13 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use portolan_plan::NodeEntry;
+    use portolan_plan::{Failing, NodeEntry};
     use portolan_planner::Update;
     use portolan_planner::model::Kind;
 
     use super::*;
     use crate::agent_registry::Acked;
+    use crate::troubled::{ServiceTrouble, TroubleReason, Troubled};
     use crate::watch::Mark;
 
     fn at(seconds: u64) -> SystemTime {
@@ -194,5 +195,46 @@ mod tests {
 
         b.reached(3);
         assert!(ask(7).waiting.is_empty());
+    }
+
+    /// S-229: a node that has the plan in force lacks the Services that it reports, and no others.
+    #[test]
+    fn a_node_on_which_the_service_fails_is_waited_for_and_the_cause_is_named() {
+        let (store, registry) = (store(), AgentRegistry::default());
+        let ask = || answer(&question(0), &store, &registry, at(0), at(100)).waiting;
+        for node in ["a", "b", "c"] {
+            registry.connected(node, "0.1.0", None, at(10)).reached(2);
+        }
+        let report = |name: &str, shown: bool| {
+            let service = ServiceId::new("shop", name);
+            let trouble = ServiceTrouble {
+                service: service.clone(),
+                reason: TroubleReason::EndpointRefused,
+                message: "no host".into(),
+                in_force: false,
+            };
+            let troubled = Troubled {
+                failing: Failing::of([&service]),
+                failing_services: 1,
+                shown: shown.then_some(trouble).into_iter().collect(),
+            };
+            registry.troubled("b", troubled);
+        };
+        report("till", true);
+        assert_eq!(ask(), []);
+        report("cart", true);
+        let waiting = |reason: &str| Waiting {
+            node: "b".into(),
+            reason: reason.into(),
+        };
+        assert_eq!(ask(), [waiting("no host")]);
+        report("cart", false);
+        let all = ask();
+        let [found] = &all[..] else {
+            panic!("one node lacks it");
+        };
+        assert!(found.reason.contains("the log of its agent"), "{found:?}");
+        registry.troubled("b", Troubled::default());
+        assert_eq!(ask(), []);
     }
 }

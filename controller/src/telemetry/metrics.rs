@@ -173,6 +173,8 @@ impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let total = self.store.nodes();
         let (in_force, behind) = self.convergence();
+        let is_node = |node: &str| self.store.has_node(node);
+        let (troubled, most) = self.agent_registry.failing_services(is_node);
         let gauges = [
             (
                 "portolan_controller_connected_agents",
@@ -194,6 +196,16 @@ impl Collector for Sources {
                 "portolan_controller_nodes_disconnected",
                 "Nodes with a plan but without a stream to this controller",
                 total.saturating_sub(in_force + behind),
+            ),
+            (
+                "portolan_controller_nodes_with_failing_services",
+                "Nodes with a stream to this controller on which some Services are not in force, although the rest of the plan may be",
+                troubled,
+            ),
+            (
+                "portolan_controller_failing_services_max",
+                "Largest number of Services that are not in force on one node with a stream to this controller",
+                usize::try_from(most).unwrap_or(usize::MAX),
             ),
         ];
         encode_gauges(&gauges, &mut encoder)
@@ -330,12 +342,14 @@ mod tests {
         portolan_controller_connected_agents 0
         portolan_controller_endpoints_held 0
         portolan_controller_endpoints_vanished 0
+        portolan_controller_failing_services_max 0
         portolan_controller_node_programming_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_node_programming_duration_seconds_count 0
         portolan_controller_node_programming_duration_seconds_sum 0.0
         portolan_controller_nodes_behind 0
         portolan_controller_nodes_disconnected 0
         portolan_controller_nodes_in_force 0
+        portolan_controller_nodes_with_failing_services 0
         portolan_controller_plans 0
         portolan_controller_plans_resent_total 0
         portolan_controller_stream_bytes_total 0

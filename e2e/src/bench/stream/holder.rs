@@ -90,6 +90,7 @@ impl Holder {
             plan_hash: of_held(self.buckets.total().to_bytes().to_vec()),
             bucket_hashes: of_held(self.buckets.to_bytes()),
             watermark: None,
+            schedulers: Vec::new(),
         }
     }
 
