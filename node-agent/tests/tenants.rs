@@ -290,7 +290,7 @@ fn plan(cluster: &Cluster) -> PlanDocument {
     document
 }
 
-/// What the kernel has for the shop, or for everybody.
+/// What the kernel has for the shop, or for all.
 fn served(
     kernel: &SharedModel,
     all: bool,

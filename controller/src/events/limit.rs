@@ -27,8 +27,8 @@ pub(super) enum Verdict {
 /// Recently written events.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// Time up to which the written events about Services use their rate limit. Whoever may write a Service causes
-    /// them, so they have a limit of their own (S-229).
+    /// Time up to which the written events about Services use their rate limit. Users of single Services cause them,
+    /// so they have a limit of their own (S-229).
     services_until: Duration,
     /// The same for all other events.
     others_until: Duration,

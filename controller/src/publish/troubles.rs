@@ -1,7 +1,7 @@
 //! What the status of a ProxyPlan says about Services that are not on the node as their objects ask. Pure.
 //!
-//! Invariant: nothing here determines a condition. Whoever may write a single Service could otherwise cause a write for
-//! each node with every change, and stop rollouts (S-229).
+//! Invariant: nothing here determines a condition. A user of a single Service could otherwise cause a write for each
+//! node with every change, and stop rollouts (S-229).
 
 use portolan_crds as crds;
 

@@ -86,7 +86,7 @@ impl Desired {
     }
 
     /// As [`Desired::new`], on a kernel that lacks these schedulers. A Service that asks for one of them gets the
-    /// settings' one: its other values are as valid as before, and without a virtual server nobody would reach it.
+    /// settings' one: its other values are as valid as before, and without a virtual server no client would reach it.
     pub fn without(
         plan: &NodePlan,
         host: &HostNetwork,

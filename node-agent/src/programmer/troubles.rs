@@ -1,5 +1,5 @@
-//! Services that are not in the kernel as their objects ask. They do not make the node fail: whoever may write a single
-//! Service could otherwise stop the updates of all others (S-229).
+//! Services that are not in the kernel as their objects ask. They do not make the node fail: a user of a single Service
+//! could otherwise stop the updates of all others (S-229).
 //!
 //! The result of a pass is kept until a later pass covers the same Services. A plan then counts as in force, except for
 //! these.

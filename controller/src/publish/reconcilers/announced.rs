@@ -1,7 +1,7 @@
 //! Events about Services that are not on a node as their objects ask. They are recorded when the report arrives: the
 //! status follows later, so that a user who changes a Service often causes no write for each node.
 //!
-//! The words are the same on every node, so many nodes lead to one event. Bounded: a report is untrusted, and the
+//! The words are the same on every node. Therefore one event is enough for all nodes. Bounded: a report is untrusted, and the
 //! statuses have the same information.
 
 use std::collections::BTreeMap;
