@@ -1,5 +1,6 @@
 //! Which state of agents is kept, and for how long.
 
+use portolan_plan::Failing;
 use proptest::prelude::*;
 
 use super::*;
@@ -74,12 +75,58 @@ fn nodes_behind_a_version_are_pending_unless_they_failed_or_are_gone() {
     assert_eq!(registry.waited_for(5, |_| false).0, 0, "its Node is gone");
     registry.acked("failing", acked(7), at(3));
     assert_eq!(waited(5).0, 2);
-    let unread = Acked {
-        undecodable: vec!["head/shop/web".into()],
+    let unread = |key: &str| Acked {
+        undecodable: vec![key.into()],
         ..acked(7)
     };
-    registry.acked("failing", unread, at(3));
+    registry.acked("failing", unread("node"), at(3));
     assert_eq!(waited(5).0, 1);
+    registry.acked("failing", unread("head/shop/web"), at(3));
+    assert_eq!(waited(5).0, 2, "S-229: it is the fault of that Service");
+}
+
+fn troubled(failing: &[&str]) -> Troubled {
+    let service = |name: &&str| ServiceId::new("shop", *name);
+    let services: Vec<_> = failing.iter().map(service).collect();
+    Troubled {
+        failing: Failing::of(&services),
+        failing_services: u32::try_from(services.len()).unwrap(),
+        ..Troubled::default()
+    }
+}
+
+/// S-229: what is read has the exceptions of its version, even if a newer version is reached meanwhile.
+#[test]
+fn a_version_in_force_is_read_together_with_its_exceptions() {
+    let registry = AgentRegistry::default();
+    let in_force = registry.connected("node-a", "0.1.0", None, at(1));
+    let before = registry.get("node-a").unwrap();
+    let all = registry.all();
+    registry.troubled("node-a", troubled(&["web"]));
+    in_force.reached(7);
+    for before in [&before, &all["node-a"]] {
+        assert_eq!(before.in_force.version(), 0);
+    }
+    let after = registry.get("node-a").unwrap();
+    assert_eq!(after.in_force.version(), 7);
+    assert!(after.fails(&ServiceId::new("shop", "web")));
+    assert!(!after.fails(&ServiceId::new("shop", "cart")));
+}
+
+#[test]
+fn nodes_with_failing_services_are_counted() {
+    let registry = AgentRegistry::default();
+    let failing = [("a", &["web"][..]), ("b", &["web", "cart"]), ("c", &[])];
+    let streams = failing.map(|(node, failing)| {
+        let stream = registry.connected(node, "0.1.0", None, at(1));
+        registry.troubled(node, troubled(failing));
+        stream
+    });
+    let count = |is_node: fn(&str) -> bool| registry.failing_services(is_node);
+    assert_eq!(count(|_| true), (2, 2));
+    assert_eq!(count(|node| node != "b"), (1, 1));
+    registry.gone("b", streams[1].id, at(2));
+    assert_eq!(count(|_| true), (1, 1));
 }
 
 #[test]

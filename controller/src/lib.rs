@@ -32,4 +32,5 @@ mod room;
 pub mod store;
 pub mod stream;
 pub mod telemetry;
+pub mod troubled;
 pub mod watch;

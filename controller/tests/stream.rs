@@ -25,6 +25,8 @@ mod opening;
 mod overdue;
 #[path = "stream/stalled.rs"]
 mod stalled;
+#[path = "stream/troubled.rs"]
+mod troubled;
 #[path = "stream/versions.rs"]
 mod versions;
 

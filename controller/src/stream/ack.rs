@@ -15,6 +15,7 @@ use super::drift;
 use super::received::{self, Hello};
 use super::session::End;
 use super::trip::Trip;
+use super::troubled;
 use crate::agent_registry::{Acked, AgentRegistry};
 
 /// Time after which a missing ack is reported, because an agent that hangs reports nothing itself. Longer than the
@@ -103,6 +104,7 @@ pub(super) async fn wait(
     report(&hello.node, &ack, &acked, missed);
     // Before the plan is recorded as in force, whose observers then look up this answer.
     sent.trip.answered(hello, &ack);
+    exceptions(&hello.node, ack.troubles.as_ref(), registry);
     records.confirmed.applied(acked.applied);
     registry.acked(&hello.node, acked, SystemTime::now());
     if missed && sent.snapshot {
@@ -121,6 +123,7 @@ pub(super) fn status(
     records: &mut AgentRecords,
 ) -> Result<(), End> {
     records.draining.take(status).map_err(End::Refused)?;
+    exceptions(&hello.node, status.troubles.as_ref(), registry);
     // Older agents do not send it.
     if let Some(applied) = PlanHash::from_bytes(&status.applied_hash)
         && records.confirmed.applied(Some(applied))
@@ -131,6 +134,14 @@ pub(super) fn status(
     registry.closed_ports(&hello.node, received::texts(&status.closed_ports));
     registry.unwritten_settings(&hello.node, received::texts(&status.unwritten_settings));
     Ok(())
+}
+
+/// Records the Services that are not in force although the plan is. Before the plan counts as in force: an observer that
+/// sees that has to see its exceptions, too.
+fn exceptions(node: &str, troubles: Option<&wire::Troubles>, registry: &AgentRegistry) {
+    if let Some(troubles) = troubles {
+        registry.troubled(node, troubled::read(troubles));
+    }
 }
 
 fn acked(ack: &wire::Ack, made: Instant) -> Acked {

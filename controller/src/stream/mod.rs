@@ -18,6 +18,7 @@ mod pace;
 mod received;
 mod session;
 mod trip;
+mod troubled;
 
 use std::pin::Pin;
 use std::sync::Arc;

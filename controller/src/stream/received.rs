@@ -19,6 +19,10 @@ const MAX_VERSION_CHARS: usize = 64;
 /// Maximum length of a text of an agent, in characters: as long as a status shows.
 const MAX_TEXT_CHARS: usize = portolan_crds::limit::MESSAGE_CHARS;
 
+/// Maximum number of schedulers of a node, and of the characters of each: as many as a status shows.
+const MAX_SCHEDULERS: usize = portolan_crds::limit::SCHEDULERS;
+const MAX_SCHEDULER_CHARS: usize = portolan_crds::limit::SCHEDULER_CHARS;
+
 /// How far the controller had read a kind that made an agent's plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reached {
@@ -37,6 +41,8 @@ pub(super) struct Hello {
     pub(super) agent_version: Arc<str>,
     /// The watermark of its plan: only kinds that this controller knows, each once.
     pub(super) watermark: BTreeMap<Kind, Reached>,
+    /// The schedulers that the kernel of the node has loaded.
+    pub(super) schedulers: Vec<String>,
 }
 
 impl Hello {
@@ -66,6 +72,7 @@ impl Hello {
             node: hello.node.as_str().into(),
             agent_version: text(&hello.agent_version, MAX_VERSION_CHARS).into(),
             watermark: watermark(hello),
+            schedulers: schedulers(&hello.schedulers),
         };
         Ok((read, held))
     }
@@ -97,6 +104,11 @@ fn watermark(hello: &wire::Hello) -> BTreeMap<Kind, Reached> {
         }
     }
     watermark
+}
+
+fn schedulers(names: &[String]) -> Vec<String> {
+    let first = names.iter().take(MAX_SCHEDULERS);
+    first.map(|name| text(name, MAX_SCHEDULER_CHARS)).collect()
 }
 
 /// The start of a text, on one line.
@@ -138,7 +150,8 @@ mod tests {
     /// The number of bytes that are kept of a Hello.
     fn kept(hello: &Hello) -> usize {
         let watermark = hello.watermark.len() * size_of::<(Kind, Reached)>();
-        hello.node.len() + hello.agent_version.len() + watermark
+        let schedulers: usize = hello.schedulers.iter().map(String::len).sum();
+        hello.node.len() + hello.agent_version.len() + watermark + schedulers
     }
 
     #[test]
@@ -185,6 +198,8 @@ mod tests {
         let kept = texts(&many);
         assert_eq!(kept.len(), MAX_LISTED_ITEMS);
         assert_eq!(kept[0], format!("a  {}", "é".repeat(MAX_TEXT_CHARS - 3)));
+        let kept = schedulers(&vec![format!("rr{}", "x".repeat(1000)); 1000]);
+        assert_eq!(kept, vec![format!("rr{}", "x".repeat(13)); MAX_SCHEDULERS]);
     }
 
     proptest! {
@@ -206,9 +221,11 @@ mod tests {
                 plan_hash,
                 bucket_hashes,
                 watermark: Some(wire::Watermark { kinds }),
+                schedulers: vec!["x".repeat(100); 100],
+                younger_than_milliseconds: 0,
             };
             match Hello::read(&hello) {
-                Ok((read, _)) => prop_assert!(kept(&read) < 1024, "{read:?}"),
+                Ok((read, _)) => prop_assert!(kept(&read) < 2048, "{read:?}"),
                 Err(status) => prop_assert!(status.message().len() < 200, "{status}"),
             }
         }
@@ -219,7 +236,7 @@ mod tests {
             if let Ok(hello) = wire::Hello::decode(bytes.as_slice())
                 && let Ok((read, _)) = Hello::read(&hello)
             {
-                prop_assert!(kept(&read) < 1024, "{read:?}");
+                prop_assert!(kept(&read) < 2048, "{read:?}");
             }
         }
     }

@@ -113,10 +113,12 @@ struct OnBoard<'a> {
 impl<'a> OnBoard<'a> {
     fn new(registry: &'a AgentRegistry, hello: &'a Hello, pod: Option<&str>) -> Self {
         let now = SystemTime::now();
+        let registered = registry.connected(&hello.node, &hello.agent_version, pod, now);
+        registry.schedulers(&hello.node, &hello.schedulers);
         Self {
             registry,
             node: &hello.node,
-            registered: registry.connected(&hello.node, &hello.agent_version, pod, now),
+            registered,
         }
     }
 }

@@ -188,6 +188,8 @@ impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let total = self.store.nodes();
         let (in_force, behind) = self.convergence();
+        let is_node = |node: &str| self.store.has_node(node);
+        let (troubled, most) = self.agent_registry.failing_services(is_node);
         let gauges = [
             (
                 "portolan_controller_connected_agents",
@@ -209,6 +211,16 @@ impl Collector for Sources {
                 "portolan_controller_nodes_disconnected",
                 "Nodes with a plan but without a stream to this controller",
                 total.saturating_sub(in_force + behind),
+            ),
+            (
+                "portolan_controller_nodes_with_failing_services",
+                "Nodes with a stream to this controller on which some Services are not in force, although the rest of the plan may be",
+                troubled,
+            ),
+            (
+                "portolan_controller_failing_services_max",
+                "Largest number of Services that are not in force on one node with a stream to this controller",
+                usize::try_from(most).unwrap_or(usize::MAX),
             ),
         ];
         encode_gauges(&gauges, &mut encoder)
@@ -365,6 +377,7 @@ mod tests {
         portolan_controller_lists_total{kind="ProxyConfig"} 0
         portolan_controller_lists_total{kind="Service"} 0
         portolan_controller_lists_total{kind="ServiceCIDR"} 0
+        portolan_controller_failing_services_max 0
         portolan_controller_node_programming_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_node_programming_duration_seconds_count 0
         portolan_controller_node_programming_duration_seconds_sum 0.0
@@ -377,6 +390,7 @@ mod tests {
         portolan_controller_objects_age_seconds{kind="Service"} 0
         portolan_controller_objects_age_seconds{kind="ServiceCIDR"} 0
         portolan_controller_planning_seconds 0
+        portolan_controller_nodes_with_failing_services 0
         portolan_controller_plans 0
         portolan_controller_plans_resent_total 0
         portolan_controller_stream_bytes_total 0

@@ -17,7 +17,7 @@ use super::trust::TrustArguments;
 use crate::doctor;
 use crate::health::Health;
 use crate::http;
-use crate::kernel::linux::Events;
+use crate::kernel::linux::{Events, loaded_schedulers};
 use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
 use crate::loopback;
 use crate::metrics::{Metrics, Sources};
@@ -128,6 +128,7 @@ impl Run {
             applied: applied_receiver.clone(),
             draining,
             health: health.clone(),
+            schedulers: loaded_schedulers,
             link,
         };
         let loopback = loopback::serve(plans.clone(), applied_receiver.clone());

@@ -36,10 +36,9 @@ pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
-use crate::health::Changes;
-use crate::health::Health;
+use crate::health::{Changes, ClosedChecks, Health};
 use crate::plan_watch::PlanWatch;
-use crate::programmer::Applied;
+use crate::programmer::{Applied, Troubles};
 use crate::watermark::Remembered;
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
@@ -73,6 +72,8 @@ pub struct Receiver {
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
     /// Health of the node.
     pub health: Arc<Health>,
+    /// Returns the schedulers that the kernel has loaded.
+    pub schedulers: fn() -> Vec<String>,
     /// Publishes the state of the connection to the controller.
     pub link: LinkSender,
 }
@@ -128,7 +129,8 @@ impl Receiver {
         let controller = controller.map_err(StreamError::NoController)?;
         let held = self.plans.held(self.remembered.watermark());
         let session = Session::new(self.node.clone());
-        let hello = session.hello(&self.version, held.as_ref(), None);
+        let schedulers = (self.schedulers)();
+        let hello = session.hello(&self.version, held.as_ref(), None, &schedulers);
         let opened = Opened::open(controller, hello).await?;
         self.follow(opened).await
     }
@@ -150,7 +152,9 @@ impl Receiver {
                 let other = self.controllers.another(node, own, attempt)?;
                 let held = self.plans.held(self.remembered.watermark());
                 let session = Session::new(node.clone());
-                let hello = session.hello(&self.version, held.as_ref(), Some(younger_than));
+                let schedulers = (self.schedulers)();
+                let younger_than = Some(younger_than);
+                let hello = session.hello(&self.version, held.as_ref(), younger_than, &schedulers);
                 Some(Box::pin(Opened::open_and_wait(other, hello)))
             };
             let message = tokio::select! {
@@ -219,7 +223,9 @@ impl Receiver {
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
                 reporter.hash = applied.hash;
-                Ok(session.ack(batch, expected, &applied, whole))
+                reporter.troubles = applied.troubles.clone();
+                let closed_checks = reporter.closed_checks.borrow();
+                Ok(session.ack(batch, expected, &applied, &closed_checks, whole))
             }
             Err(mismatch) => {
                 warn!(%mismatch, "the batch does not match the announced hash; requesting the complete plan");
@@ -248,8 +254,12 @@ struct StatusReporter {
     /// The last reported hash of the applied plan. Acknowledgements report it too, but after a failure it changes
     /// later.
     hash: PlanHash,
+    /// The last reported state of Services.
+    troubles: Arc<Troubles>,
     /// Addresses on which the agent cannot listen.
     closed: watch::Receiver<BTreeSet<String>>,
+    /// Health check ports on which it cannot.
+    closed_checks: watch::Receiver<ClosedChecks>,
     /// Kernel settings that cannot be written.
     unwritten: watch::Receiver<BTreeSet<String>>,
     renewals: Renewals,
@@ -261,7 +271,9 @@ impl StatusReporter {
             applied,
             drift: Drift::default(),
             hash: PlanHash::default(),
+            troubles: Arc::default(),
             closed: health.closed(),
+            closed_checks: health.closed_checks(),
             unwritten: health.unwritten(),
             renewals,
         }
@@ -278,7 +290,9 @@ async fn report(
         applied,
         drift,
         hash,
+        troubles,
         closed,
+        closed_checks,
         unwritten,
         renewals,
     } = reporter;
@@ -291,21 +305,31 @@ async fn report(
         }
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
+        changed = closed_checks.changed() => changed.map(|()| None),
         changed = unwritten.changed() => changed.map(|()| None),
-        applied = applied.wait_for(|applied| applied.drift != *drift || applied.hash != *hash) => {
-            applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
+        applied = applied.wait_for(|applied| {
+            applied.drift != *drift || applied.hash != *hash || applied.troubles != *troubles
+        }) => {
+            let reported = |applied: &Applied| {
+                (applied.drift.clone(), applied.hash, applied.troubles.clone())
+            };
+            applied.map(|applied| Some(reported(&applied)))
         }
     };
     if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {
-        (*drift, *hash) = applied;
+        (*drift, *hash, *troubles) = applied;
     }
     let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
-    let unwritten = unwritten.borrow_and_update();
+    let (closed_checks, unwritten) = (
+        closed_checks.borrow_and_update(),
+        unwritten.borrow_and_update(),
+    );
     room.send(Session::status(
         &draining,
         drift,
         [&*closed, &*unwritten],
         *hash,
+        (&**troubles, &*closed_checks),
     ));
     Ok(())
 }

@@ -112,8 +112,9 @@ fn the_cause_of_a_batch_is_decoded_and_invalid_values_are_ignored() {
 fn an_acknowledgement_has_a_timing_only_if_requested() {
     let session = Session::new("node-a".into());
     let timing = |whole, applied: &Applied| {
-        let message = session.ack(1, PlanHash::default(), applied, whole).message;
-        match message {
+        let closed = ClosedChecks::new();
+        let ack = session.ack(1, PlanHash::default(), applied, &closed, whole);
+        match ack.message {
             Some(Answer::Ack(ack)) => ack.timing,
             other => panic!("{other:?} is not an acknowledgement"),
         }
