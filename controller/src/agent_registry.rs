@@ -3,13 +3,19 @@
 //! An update holds one lock for a map look-up, which is cheap enough for every acknowledgement of 5,000 agents.
 //! The registry keeps only the last state of each node, and no plans.
 
+mod in_force;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use portolan_plan::PlanHash;
-use tokio::sync::Notify;
+use portolan_plan::{EntryKey, PlanHash, ServiceId};
+use tokio::sync::{Notify, oneshot};
+
+pub use in_force::InForce;
+
+use crate::troubled::Troubled;
 
 /// Maximum number of items in each list that is kept for a node, such as failures and unreadable entries: as many as
 /// its status shows.
@@ -34,6 +40,16 @@ pub struct Acked {
     pub undecodable: Vec<String>,
 }
 
+impl Acked {
+    /// The first entry that the agent cannot decode and that belongs to no Service. Those of Services are reported with
+    /// their Services.
+    pub fn unreadable(&self) -> Option<&str> {
+        let is_of_the_node = |key: &&String| EntryKey::from_peer(key).service().is_none();
+        let mut keys = self.undecodable.iter();
+        keys.find(is_of_the_node).map(String::as_str)
+    }
+}
+
 /// Kernel objects of one kind that something other than the agent changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drift {
@@ -46,35 +62,6 @@ pub struct Drift {
     /// Number that differ now.
     pub unrepaired: u64,
 }
-
-/// The version of the plans that is completely in force on a node; 0 if unknown. The node's stream writes it at
-/// every change, so it takes no lock.
-#[derive(Debug, Clone, Default)]
-pub struct InForce(Arc<AtomicU64>);
-
-impl InForce {
-    /// Records that the plan of this version is completely in force.
-    pub fn reached(&self, version: u64) {
-        self.0.store(version, Ordering::Release);
-    }
-
-    /// The version; 0 for none.
-    pub fn version(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-impl PartialEq for InForce {
-    fn eq(&self, other: &Self) -> bool {
-        self.version() == other.version()
-    }
-}
-
-impl Eq for InForce {}
-
-/// The number of a stream of an agent to this controller. No two streams have the same one while the controller runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StreamId(u64);
 
 /// The state of the agent on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,8 +86,50 @@ pub struct Delivery {
     pub closed_ports: Arc<[String]>,
     /// Kernel settings that the agent may not write, as text: the first [`MAX_LISTED_ITEMS`].
     pub unwritten_settings: Arc<[String]>,
+    /// The schedulers that its kernel had loaded when the stream was opened: at most 32.
+    pub schedulers: Arc<[String]>,
+    /// The Services that are an exception to `in_force`; `None` until the agent reports.
+    pub troubled: Option<Arc<Troubled>>,
     /// The version in force; versions of earlier streams do not count.
     pub in_force: InForce,
+}
+
+/// Identifies a stream of a controller. Times do not: two streams of a node may be opened at the same time of a clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(u64);
+
+/// A stream on the registry.
+#[derive(Debug)]
+pub struct Registered {
+    /// The stream.
+    pub id: StreamId,
+    /// The version in force, which the stream writes.
+    pub in_force: InForce,
+    /// Ends when a newer stream of the node is registered: a node has one stream.
+    pub replaced: oneshot::Receiver<Infallible>,
+}
+
+impl Delivery {
+    /// Whether a Service is not in force although the plan may be.
+    pub fn fails(&self, service: &ServiceId) -> bool {
+        let troubled = self.troubled.as_ref();
+        troubled.is_some_and(|troubled| troubled.failing.contains(service))
+    }
+
+    /// Number of Services that are not in force.
+    pub fn failing_services(&self) -> u32 {
+        let troubled = self.troubled.as_ref();
+        troubled.map_or(0, |troubled| troubled.failing_services)
+    }
+
+    /// A copy that does not change. To be made while the lock is held: exceptions are recorded before the version to
+    /// which they belong, so with that version it has its exceptions.
+    fn frozen(&self) -> Self {
+        Self {
+            in_force: self.in_force.frozen(),
+            ..self.clone()
+        }
+    }
 }
 
 /// The last state of each agent, by node.
@@ -113,33 +142,34 @@ pub struct AgentRegistry {
 #[derive(Debug, Default)]
 struct Nodes {
     deliveries: BTreeMap<Arc<str>, Delivery>,
-    /// Number of streams that were opened.
-    streams: u64,
+    /// The open stream of each node, and its sender, which is dropped to end it.
+    streams: BTreeMap<Arc<str>, (StreamId, oneshot::Sender<Infallible>)>,
+    /// Number of streams so far.
+    opened: u64,
     /// Nodes that changed since the last call of [`AgentRegistry::changes`].
     changed: BTreeSet<Arc<str>>,
 }
 
 impl AgentRegistry {
     /// Records that the agent of a node opened a stream. This discards its earlier state, because it may have
-    /// restarted. A new stream replaces one whose end was not recorded.
-    ///
-    /// Returns the number of the stream, and the value to which the stream writes the version in force.
+    /// restarted. An open stream of the node is replaced: [`Registered::replaced`] of that stream ends.
     pub fn connected(
         &self,
         node: &str,
         agent_version: &str,
         agent_pod: Option<&str>,
         now: SystemTime,
-    ) -> (StreamId, InForce) {
+    ) -> Registered {
         let in_force = InForce::default();
+        let (stays, replaced) = oneshot::channel();
         let mut nodes = self.nodes();
-        nodes.streams += 1;
-        let stream = StreamId(nodes.streams);
         let node: Arc<str> = node.into();
+        nodes.opened += 1;
+        let id = StreamId(nodes.opened);
         let delivery = Delivery {
             agent_version: agent_version.into(),
             agent_pod: agent_pod.map(Arc::from),
-            stream,
+            stream: id,
             connected: true,
             since: now,
             acked: None,
@@ -147,11 +177,18 @@ impl AgentRegistry {
             drifted: None,
             closed_ports: Arc::default(),
             unwritten_settings: Arc::default(),
+            schedulers: Arc::default(),
+            troubled: None,
             in_force: in_force.clone(),
         };
         nodes.deliveries.insert(node.clone(), delivery);
+        nodes.streams.insert(node.clone(), (id, stays));
         self.news(nodes, node);
-        (stream, in_force)
+        Registered {
+            id,
+            in_force,
+            replaced,
+        }
     }
 
     /// Records that the agent of a node answered a batch. Ignored for a node that never opened a stream.
@@ -207,15 +244,37 @@ impl AgentRegistry {
         self.update(node, |delivery| delivery.unwritten_settings = unwritten);
     }
 
-    /// Records that a node's stream ended. The late end of an older stream does not affect its successor, even if both
-    /// were opened at the same time.
-    pub fn gone(&self, node: &str, stream: StreamId, now: SystemTime) {
+    /// Records the schedulers that the kernel of a node has loaded.
+    pub fn schedulers(&self, node: &str, schedulers: &[String]) {
+        self.update(node, |delivery| delivery.schedulers = schedulers.into());
+    }
+
+    /// Records the Services that are not on a node as their objects ask. Call this before the plan that they belong to
+    /// counts as in force.
+    pub fn troubled(&self, node: &str, troubled: Troubled) {
         self.update(node, |delivery| {
-            if delivery.connected && delivery.stream == stream {
-                delivery.connected = false;
-                delivery.since = now;
+            if delivery.troubled.as_deref() != Some(&troubled) {
+                delivery.troubled = Some(Arc::new(troubled));
             }
         });
+    }
+
+    /// Records that a stream of a node ended. The late end of a replaced stream does not affect its successor, even if
+    /// both were opened at the same time.
+    pub fn gone(&self, node: &str, stream: StreamId, now: SystemTime) {
+        let mut nodes = self.nodes();
+        let is_open = |(open, _): &(StreamId, _)| *open == stream;
+        if !nodes.streams.get(node).is_some_and(is_open) {
+            return;
+        }
+        let Some((name, _)) = nodes.streams.remove_entry(node) else {
+            return;
+        };
+        if let Some(delivery) = nodes.deliveries.get_mut(node) {
+            delivery.connected = false;
+            delivery.since = now;
+        }
+        self.news(nodes, name);
     }
 
     /// Removes disconnected agents whose nodes no longer exist.
@@ -260,7 +319,7 @@ impl AgentRegistry {
         let waited = nodes.deliveries.iter().filter(|(node, delivery)| {
             let answered = delivery.acked.as_ref();
             let sound = answered.is_some_and(|(_, acked)| {
-                acked.failed_operations == 0 && acked.undecodable.is_empty()
+                acked.failed_operations == 0 && acked.unreadable().is_none()
             });
             let behind = sound && delivery.in_force.version() < version;
             delivery.connected && behind && is_node(node)
@@ -275,14 +334,30 @@ impl AgentRegistry {
         (count, first)
     }
 
-    /// The state of all agents that ever connected to this controller.
-    pub fn all(&self) -> BTreeMap<Arc<str>, Delivery> {
-        self.nodes().deliveries.clone()
+    /// Number of connected nodes on which some Service is not in force, and the largest number of such Services on one
+    /// node.
+    pub fn failing_services(&self, is_node: impl Fn(&str) -> bool) -> (usize, u32) {
+        let nodes = self.nodes();
+        let connected = nodes.deliveries.iter();
+        let connected = connected.filter(|(node, of)| of.connected && is_node(node));
+        let failing = connected.map(|(_, delivery)| delivery.failing_services());
+        let failing = failing.filter(|services| *services > 0);
+        failing.fold((0, 0), |(count, most), services| {
+            (count + 1, most.max(services))
+        })
     }
 
-    /// The state of the agent on a node; `None` if it never connected to this controller.
+    /// The present state of all agents that ever connected to this controller.
+    pub fn all(&self) -> BTreeMap<Arc<str>, Delivery> {
+        let nodes = self.nodes();
+        let all = nodes.deliveries.iter();
+        all.map(|(node, delivery)| (node.clone(), delivery.frozen()))
+            .collect()
+    }
+
+    /// The present state of the agent on a node; `None` if it never connected to this controller.
     pub fn get(&self, node: &str) -> Option<Delivery> {
-        self.nodes().deliveries.get(node).cloned()
+        self.nodes().deliveries.get(node).map(Delivery::frozen)
     }
 
     /// Waits for changed nodes and removes their names from the set, so each is returned once per change. There

@@ -10,7 +10,7 @@ const MAX_CLIENTS: usize = 16_384;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token bucket: a burst, then a fixed rate.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     /// The time between two tokens.
     interval: Duration,
@@ -56,7 +56,7 @@ impl Bucket {
         Some(wait)
     }
 
-    /// Whether it is as good as a new one.
+    /// Whether no token of the burst is missing.
     fn is_full(&self, now: Instant) -> bool {
         self.full.is_none_or(|full| full <= now)
     }
@@ -65,8 +65,10 @@ impl Bucket {
 /// A rate and a burst.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    a_second: u32,
-    burst: u32,
+    /// Tokens per second.
+    pub(crate) a_second: u32,
+    /// Tokens at once.
+    pub(crate) burst: u32,
 }
 
 impl Rate {
@@ -81,30 +83,36 @@ impl Rate {
     }
 }
 
-/// A bucket for each client.
+/// A bucket for each client, of bounded memory for any number of clients.
 #[derive(Debug)]
 pub(crate) struct Shares<K> {
-    rate: Rate,
-    longest: Duration,
+    /// The bucket of a client that was not seen before.
+    unused: Bucket,
     most: usize,
     clients: HashMap<K, Bucket>,
+    /// The bucket of all further clients.
     others: Bucket,
+    /// The last search for buckets that can be dropped.
     swept: Option<Instant>,
 }
 
 impl<K: Clone + Eq + Hash> Shares<K> {
     /// Buckets with this rate.
     pub(crate) fn new(rate: Rate, longest: Duration) -> Self {
-        Self::bounded(rate, longest, MAX_CLIENTS)
+        Self::bounded(rate.bucket(longest), MAX_CLIENTS)
     }
 
-    fn bounded(rate: Rate, longest: Duration, most: usize) -> Self {
+    /// Buckets with this number of tokens a minute; as [`Bucket::a_minute`].
+    pub(crate) fn a_minute(count: u32) -> Self {
+        Self::bounded(Bucket::a_minute(count), MAX_CLIENTS)
+    }
+
+    fn bounded(bucket: Bucket, most: usize) -> Self {
         Self {
-            rate,
-            longest,
+            others: bucket.clone(),
+            unused: bucket,
             most,
             clients: HashMap::new(),
-            others: rate.bucket(longest),
             swept: None,
         }
     }
@@ -118,12 +126,12 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         if self.clients.len() >= self.most {
             return self.others.take(now);
         }
-        let bucket = self.rate.bucket(self.longest);
-        let bucket = self.clients.entry(client.clone()).or_insert(bucket);
-        bucket.take(now)
+        let bucket = self.clients.entry(client.clone());
+        bucket.or_insert_with(|| self.unused.clone()).take(now)
     }
 
-    /// Makes room for new clients. A search through all of them for each client that comes would be slow.
+    /// Drops the buckets that are full again, because they equal new ones. A search through all of them for each client
+    /// that comes would be slow.
     fn sweep(&mut self, now: Instant) {
         let recent = |at: Instant| now.saturating_duration_since(at) < SWEEP_INTERVAL;
         if self.clients.len() < self.most || self.swept.is_some_and(recent) {
@@ -170,8 +178,8 @@ mod tests {
         fn clients_do_not_notice_each_other(
             requests in vec((0..200_u8, 300..4000_u64), 0..300),
         ) {
-            let (mut bounded, mut ideal) = (Shares::bounded(RATE, LONGEST, 32), HashMap::new());
-            let mut few = Shares::bounded(RATE, LONGEST, 4);
+            let (mut bounded, mut ideal) = (Shares::bounded(RATE.bucket(LONGEST), 32), HashMap::new());
+            let mut few = Shares::bounded(RATE.bucket(LONGEST), 4);
             let mut now = Instant::now();
             for (client, milliseconds) in requests {
                 now += Duration::from_millis(milliseconds);
@@ -186,7 +194,7 @@ mod tests {
     #[test]
     fn clients_beyond_the_maximum_share_a_bucket_until_others_are_gone() {
         let start = Instant::now();
-        let mut shares = Shares::bounded(RATE, Duration::ZERO, 2);
+        let mut shares = Shares::bounded(RATE.bucket(Duration::ZERO), 2);
         for client in ["a", "b"] {
             assert_eq!(shares.take(&client, start), Some(Duration::ZERO));
         }
@@ -199,5 +207,19 @@ mod tests {
         let later = start + Duration::from_secs(1);
         assert_eq!(taken(&mut shares, "d", later), 3);
         assert_eq!(taken(&mut shares, "e", later), 3, "a and b are gone");
+    }
+
+    #[test]
+    fn each_client_has_a_bucket_of_its_own() {
+        let start = Instant::now();
+        let mut shares = Shares::new(Rate::new(1, 2), Duration::ZERO);
+        let waits: Vec<_> = (0..3).map(|_| shares.take(&"loud", start)).collect();
+        assert_eq!(waits, [Some(Duration::ZERO), Some(Duration::ZERO), None]);
+        assert_eq!(shares.take(&"quiet", start), Some(Duration::ZERO));
+        let mut rare = Shares::a_minute(1);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(rare.take(&"node", at(0)).is_some());
+        assert!(rare.take(&"node", at(59)).is_none());
+        assert!(rare.take(&"node", at(60)).is_some());
     }
 }

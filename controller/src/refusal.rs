@@ -28,8 +28,12 @@ pub enum Reason {
     no_node,
     /// It belongs to an agent on another node.
     other_node,
-    /// Too many tokens wait for a review.
+    /// Too many tokens wait for a review, or too many connections for a stream.
     busy,
+    /// One client makes too many connections, requests or streams.
+    too_many,
+    /// A newer stream of the same node was opened.
+    replaced,
     /// The API server is unavailable.
     api_server,
     /// The client uses no TLS on a port that requires it.
@@ -46,7 +50,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::no_token,
         Self::malformed,
         Self::audience,
@@ -57,6 +61,8 @@ impl Reason {
         Self::no_node,
         Self::other_node,
         Self::busy,
+        Self::too_many,
+        Self::replaced,
         Self::api_server,
         Self::plain_text,
         Self::no_tls_here,
@@ -81,6 +87,8 @@ impl Reason {
             | Self::not_accepted => Code::Unauthenticated,
             Self::service_account | Self::no_node | Self::other_node => Code::PermissionDenied,
             Self::busy | Self::api_server | Self::full => Code::Unavailable,
+            Self::too_many => Code::ResourceExhausted,
+            Self::replaced => Code::Aborted,
             Self::plain_text | Self::no_tls_here | Self::handshake | Self::silent => {
                 Code::FailedPrecondition
             }

@@ -19,6 +19,8 @@ mod drift;
 mod fuzz;
 #[path = "stream/large.rs"]
 mod large;
+#[path = "stream/opening.rs"]
+mod opening;
 #[path = "stream/overdue.rs"]
 mod overdue;
 #[path = "stream/places.rs"]
@@ -27,6 +29,8 @@ mod places;
 mod rolling;
 #[path = "stream/stalled.rs"]
 mod stalled;
+#[path = "stream/troubled.rs"]
+mod troubled;
 #[path = "stream/versions.rs"]
 mod versions;
 
@@ -63,6 +67,12 @@ kind: Node
 metadata: {name: node-a}
 status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}
 ";
+
+/// That node and another one.
+fn two_nodes() -> String {
+    let other = NODE.replace("node-a", "node-b").replace(".11", ".12");
+    format!("{NODE}---\n{other}")
+}
 
 fn service(number: usize) -> String {
     let (high, low) = (number / 250, number % 250 + 1);
@@ -403,11 +413,7 @@ async fn changes_during_a_batch_are_sent_in_one_batch_after_it() {
 async fn an_agent_whose_node_is_not_there_waits_for_it() {
     let mut controller = Controller::start(1).await;
     let mut agent = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
-    let both = format!(
-        "{NODE}---\n{}",
-        NODE.replace("node-a", "node-b").replace(".11", ".12")
-    );
-    controller.publish(&both, 1);
+    controller.publish(&two_nodes(), 1);
     assert_eq!(agent.batch().await.upserts.len(), 3);
 }
 

@@ -32,7 +32,7 @@ pub use proxy_plan::{IgnoredHints, Overflow, PlanCounts, ProxyPlan, ProxyPlanSpe
 pub use proxy_plan_slice::{
     Family, ProxyPlanSlice, ProxyPlanSliceSpec, SliceHead, SliceList, SliceScope, SliceScopeKind,
 };
-pub use proxy_plan_status::{ProxyPlanStatus, condition};
+pub use proxy_plan_status::{ProxyPlanStatus, ServiceTrouble, condition};
 pub use rollout::{
     CanarySpec, GatesSpec, NodeSelectorSpec, OnFailure, OverrideSpec, RolloutSpec, WavesBy,
 };

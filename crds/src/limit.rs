@@ -25,6 +25,12 @@ pub const HEALTH_CHECKS: usize = 1000;
 pub const IGNORED_HINTS: usize = 20;
 /// Maximum number of failures, and of undecodable keys, in a status.
 pub const FAILURES: usize = 5;
+/// Maximum number of Services in a status that are not on the node as their objects ask.
+pub const TROUBLES: usize = 8;
+/// Maximum number of schedulers in a status.
+pub const SCHEDULERS: usize = 32;
+/// Maximum length of the name of a scheduler, in characters: that of the kernel.
+pub const SCHEDULER_CHARS: usize = 15;
 /// Maximum length of a message, in characters.
 pub const MESSAGE_CHARS: usize = 1024;
 /// Maximum length of an object name, in characters.

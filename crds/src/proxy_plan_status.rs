@@ -50,11 +50,27 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_operations: Option<i64>,
+    /// Number of Services that are not completely in force on this node, although the rest of the plan is; absent if
+    /// there are none. They do not affect the conditions, gates of rollouts, or other Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub failing_services: Option<i64>,
+    /// Services that are not on this node as their objects ask: the first 8. Each namespace has one of them before
+    /// another has two. Written with the next change of a condition, or after 5 minutes; an event on the Service
+    /// reports it at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::TROUBLES))]
+    pub troubles: Vec<ServiceTrouble>,
     /// Keys of plan entries that the agent could not read: the first 5. Their last readable version stays in force.
     /// Usually the agent is older than the controller: update it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limit::FAILURES), inner(length(max = limit::MESSAGE_CHARS)))]
     pub undecodable: Vec<String>,
+    /// The IPVS schedulers that the kernel had loaded when the agent connected. Further ones may be built in, or are
+    /// loaded when a Service needs them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = limit::SCHEDULERS), inner(length(max = limit::SCHEDULER_CHARS)))]
+    pub schedulers: Vec<String>,
     /// The version of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
@@ -77,6 +93,23 @@ pub struct ProxyPlanStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A Service that is not on a node as its objects ask.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceTrouble {
+    /// The Service, as `NAMESPACE/NAME`.
+    #[schemars(length(max = 127))]
+    pub service: String,
+    /// The reason as one word: SchedulerMissing, EndpointRefused, EntryUnreadable or HealthPortClosed.
+    #[schemars(length(max = limit::LABEL_CHARS))]
+    pub reason: String,
+    /// The reason as a sentence, and what to do.
+    #[schemars(length(max = limit::MESSAGE_CHARS))]
+    pub message: String,
+    /// Whether the Service is served nevertheless: with another scheduler, or without its health check port.
+    pub in_force: bool,
 }
 
 /// Condition types.

@@ -156,6 +156,7 @@ impl LightAgents {
             applied,
             draining,
             health: Arc::default(),
+            schedulers: Vec::new,
             link: sender,
         };
         let receives = runtime.spawn(receiver.run()).abort_handle();

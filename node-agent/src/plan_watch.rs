@@ -115,7 +115,7 @@ impl Change {
 pub struct Taken {
     /// The generation of the plan; 0 before the first one.
     pub generation: u64,
-    /// The hash of the values in use, of the complete plan.
+    /// The hash of the complete plan, for a node that has its values in use in force.
     pub hash: PlanHash,
     /// The origin of the plan.
     pub source: Source,
@@ -132,8 +132,8 @@ pub enum TakenPlan {
     Whole(Arc<NodePlan>),
     /// Only the Services that changed since the plan was last taken, before and after.
     Part {
-        /// The number of changed Services.
-        services: usize,
+        /// The changed Services.
+        services: BTreeSet<ServiceId>,
         /// Their previous entries.
         before: NodePlan,
         /// Their current entries.
@@ -146,11 +146,21 @@ impl State {
         self.taken = self.generation;
         Taken {
             generation: self.generation,
-            hash: self.plan.usable_hash(),
+            hash: hash_in_force(&self.plan),
             source: self.source,
             trace: self.trace,
             what,
         }
+    }
+}
+
+/// The hash of a plan whose values in use are in force. Entries of Services that cannot be read are reported with their
+/// Services, so they do not keep the rest of the plan from counting as in force (S-229).
+fn hash_in_force(plan: &NodePlan) -> PlanHash {
+    if plan.unread().all(|key| key.service().is_some()) {
+        plan.hash()
+    } else {
+        plan.usable_hash()
     }
 }
 
@@ -278,9 +288,9 @@ impl PlanWatch {
         let what = match change {
             Change::Everything => TakenPlan::Whole(state.plan.clone()),
             Change::Services { touched, before } => TakenPlan::Part {
-                services: touched.len(),
-                before,
                 after: state.plan.part(&touched),
+                services: touched,
+                before,
             },
         };
         state.taken(what)

@@ -17,6 +17,7 @@ mod part;
 mod schedule;
 mod steps;
 mod traffic;
+mod troubles;
 mod write;
 
 use std::collections::BTreeSet;
@@ -40,6 +41,7 @@ use self::pace::Pace;
 use self::part::{Job, Work};
 use self::schedule::{Pass, Schedule};
 pub use self::steps::Step;
+pub use self::troubles::{Trouble, Troubles};
 use crate::drains::Drain;
 use crate::health::{Health, PassReport};
 use crate::kernel::{Kernel, KernelError};
@@ -75,6 +77,10 @@ pub struct Programmer<K> {
     /// Origin of the last plan.
     source: Source,
     pace: Pace,
+    /// Schedulers that Services ask for and the kernel lacks.
+    lacking: BTreeSet<Arc<str>>,
+    /// What is wrong with Services after the last pass.
+    troubles: Arc<Troubles>,
     /// Traffic of Services, if enabled.
     traffic: Option<traffic::TrafficReader>,
     /// The last logged reason why the node has no IPv6.
@@ -123,6 +129,8 @@ impl<K: Kernel> Programmer<K> {
             shared: None,
             source: Source::default(),
             pace: Pace::default(),
+            lacking: BTreeSet::new(),
+            troubles: Arc::default(),
             traffic: None,
             ipv6_off: None,
         }
@@ -228,9 +236,7 @@ impl<K: Kernel> Programmer<K> {
         self.reconcile(work, &mut outcome);
         let failed = outcome.failed > 0;
         let took = started.elapsed();
-        let mut unwritten = std::mem::take(&mut outcome.unwritten);
-        unwritten.extend(self.ipv6_forwarding_warning());
-        self.health.set_unwritten(unwritten);
+        self.report_settings(&mut outcome);
         if let Some(ReadParams { node, .. }) = params {
             self.passed(outcome.passed(generation, node, facts, took));
         }
@@ -242,6 +248,7 @@ impl<K: Kernel> Programmer<K> {
             took,
             failures: outcome.failures(),
             failed: outcome.failed,
+            troubles: self.troubles.clone(),
             drift: self.drift.counts(),
             began: Some(started),
             steps: outcome.steps.done().into(),
@@ -258,12 +265,31 @@ impl<K: Kernel> Programmer<K> {
         }
     }
 
+    fn report_settings(&mut self, outcome: &mut Outcome) {
+        let mut unwritten = std::mem::take(&mut outcome.unwritten);
+        unwritten.extend(self.ipv6_forwarding_warning());
+        self.health.set_unwritten(unwritten);
+    }
+
     fn passed(&self, passed: PassReport) {
         let complete = self.source != Source::BootCritical;
         self.health.passed(PassReport { complete, ..passed });
     }
 
-    fn reconcile(&mut self, work: Work, outcome: &mut Outcome) {
+    /// Carries out the work, and assigns the results to Services.
+    fn reconcile(&mut self, mut work: Work, outcome: &mut Outcome) {
+        // Without a shadow nothing is compared, so nothing is known about any Service.
+        let covered = work.take_covered().filter(|_| self.shadow.is_some());
+        self.carry_out_work(work, outcome);
+        if let Some(covered) = covered {
+            self.note_troubles(covered, outcome);
+        }
+        if outcome.failed > 0 || outcome.unfinished {
+            self.shared = None;
+        }
+    }
+
+    fn carry_out_work(&mut self, work: Work, outcome: &mut Outcome) {
         match work {
             Work::Part(_, part) => self.follow(*part, outcome),
             Work::Whole(Some(desired)) => self.write(*desired, outcome),
@@ -272,9 +298,6 @@ impl<K: Kernel> Programmer<K> {
                     "it has no entry for this node; is the controller newer than the agent?";
                 outcome.fail(&KernelError::new("read the plan", reason), &Family::BOTH);
             }
-        }
-        if outcome.failed > 0 || outcome.unfinished {
-            self.shared = None;
         }
     }
 }

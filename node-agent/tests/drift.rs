@@ -132,6 +132,8 @@ fn reported_drift_stays_until_the_plan_or_the_settings_change() {
         .flat_map(|s| &mut s.ports)
         .last();
     last.expect("the plan has some").scheduler = "none-such".into();
+    // It is no wish of that Service alone.
+    refused.settings.scheduler = "none-such".into();
     assert!(running.program(refused).failed > 0);
     let held = running.kernel.lock().state.virtual_servers[&web()].clone();
     assert_eq!(

@@ -184,6 +184,10 @@ impl Kernel for Here {
         self.rest.sysctls(names)
     }
 
+    fn has_scheduler(&mut self, name: &str) -> bool {
+        self.rest.has_scheduler(name)
+    }
+
     fn observe(
         &mut self,
         network: Network,

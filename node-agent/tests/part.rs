@@ -42,19 +42,12 @@ fn after_a_failure_everything_is_compared() {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());
     running.program(without("web"));
-    let mut refused = document();
-    for service in refused
-        .services
-        .iter_mut()
-        .filter(|service| &*service.name == "web")
-    {
-        for port in &mut service.ports {
-            port.scheduler = "none-such".into();
-        }
-    }
-    let failed = running.program(refused);
+    let web = "TCP 10.96.0.20:80".parse().unwrap();
+    running.kernel.faults().refused_servers.insert(web);
+    let failed = running.program(document());
     assert!(failed.failed > 0);
     assert_eq!(failed.services, Some(1));
+    running.kernel.faults().refused_servers.clear();
     let other = running.program(without("dns"));
     assert_eq!((other.failed, other.services), (0, None));
     let both = running.program(without("web"));

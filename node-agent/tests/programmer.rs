@@ -279,6 +279,7 @@ fn despite_a_lasting_failure_and_constant_events_the_kernel_is_still_read() {
     refused.settings.sync.period = "5h".parse().unwrap();
     let ports = refused.services.iter_mut().flat_map(|s| &mut s.ports);
     ports.last().expect("the plan has some").scheduler = "none-such".into();
+    refused.settings.scheduler = "none-such".into();
     assert!(running.program(refused).failed > 0);
     let server = key("TCP 10.96.0.20:80");
     let removed = running.kernel.lock().state.virtual_servers.remove(&server);

@@ -48,6 +48,19 @@ fn searching() -> wire::Hello {
     }
 }
 
+fn troubles() -> wire::Troubles {
+    wire::Troubles {
+        shown: vec![wire::ServiceTrouble {
+            service: "shop/cart".into(),
+            reason: "SchedulerMissing".into(),
+            message: "no lblc".into(),
+            in_force: true,
+        }],
+        failing: vec![1, 0xff00_0000_0000_0002],
+        failing_services: 70,
+    }
+}
+
 fn answers() -> Vec<(&'static str, Answer)> {
     let hello = wire::Hello {
         node: "node-a".into(),
@@ -57,6 +70,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         bucket_hashes: Vec::new(),
         watermark: Some(watermark()),
         younger_than_milliseconds: 0,
+        schedulers: Vec::new(),
     };
     let ack = wire::Ack {
         batch: 3,
@@ -69,6 +83,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         refused: false,
         undecodable: vec!["head/shop/cart".into()],
         timing: None,
+        troubles: None,
     };
     let timed = wire::Ack {
         batch: 3,
@@ -96,6 +111,7 @@ fn answers() -> Vec<(&'static str, Answer)> {
         closed_ports: vec!["30080".into()],
         unwritten_settings: vec!["set a to 1: read-only".into()],
         applied_hash: hash(0xa2),
+        troubles: None,
     };
     let renewal = wire::Renewal {
         token: "abc.def.ghi".into(),
@@ -107,6 +123,28 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ("timed ack", Answer::Ack(timed)),
         ("renewal", Answer::Renewal(renewal)),
         ("searching hello", Answer::Hello(searching())),
+    ]
+}
+
+/// Answers about Services and their schedulers.
+fn answers_about_services() -> Vec<(&'static str, Answer)> {
+    let scheduling = wire::Hello {
+        schedulers: vec!["rr".into(), "mh".into()],
+        ..wire::Hello::default()
+    };
+    let troubled = wire::Ack {
+        batch: 3,
+        troubles: Some(troubles()),
+        ..wire::Ack::default()
+    };
+    let reporting = wire::Status {
+        troubles: Some(troubles()),
+        ..wire::Status::default()
+    };
+    vec![
+        ("hello with schedulers", Answer::Hello(scheduling)),
+        ("ack with troubles", Answer::Ack(troubled)),
+        ("status with troubles", Answer::Status(reporting)),
     ]
 }
 
@@ -173,7 +211,7 @@ fn shown(text: &mut String, name: &str, bytes: &[u8]) {
 #[test]
 fn messages_have_the_bytes_that_they_always_had() {
     let mut text = String::new();
-    for (name, answer) in answers() {
+    for (name, answer) in answers().into_iter().chain(answers_about_services()) {
         let message = wire::AgentMessage {
             message: Some(answer),
         };

@@ -1,8 +1,8 @@
-//! A limit on the number of connections. At the limit, a new connection replaces the oldest one.
+//! A limit on the number of connections. At the limit, the address with the most connections gives one up: a flood must
+//! not end a health check of the kubelet, which then would restart the controller.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
@@ -12,13 +12,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::Pages;
+use super::{Pages, Visitor};
+use crate::room::Room;
 
-/// Maximum number of open connections to the admin pages. A further one replaces the oldest.
+/// Maximum number of open connections to the admin pages.
 const MAX_CONNECTIONS: usize = 64;
 /// Timeout for the first byte, for the TLS handshake, and for each request head, which includes the idle time between
 /// requests.
@@ -29,54 +30,62 @@ const MAX_HEAD_BYTES: usize = 32 * 1024;
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The open connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Guests {
-    /// The oldest connection first.
-    here: Mutex<VecDeque<AbortHandle>>,
+    room: Arc<Room>,
 }
 
 impl Guests {
-    /// Serves a connection as a task of `tasks`. It ends when `tasks` is dropped.
+    /// No connections.
+    pub(super) fn new() -> Self {
+        let room = Room::new(MAX_CONNECTIONS);
+        Self { room }
+    }
+
+    /// Serves a connection as a task of `tasks`. It ends when `tasks` is dropped, or when its place is needed for
+    /// others. Without a place it is closed at once.
     pub(super) fn welcome(
         &self,
         stream: TcpStream,
+        visitor: Visitor,
         pages: &Arc<Pages>,
-        local: bool,
         tasks: &mut JoinSet<()>,
     ) {
-        let guest = tasks.spawn(serve(stream, pages.clone(), local));
-        let mut here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        here.retain(|guest| !guest.is_finished());
-        if here.len() >= MAX_CONNECTIONS
-            && let Some(first) = here.pop_front()
-        {
-            first.abort();
-        }
-        here.push_back(guest);
+        let Some(mut seat) = self.room.take(Some(visitor.address)) else {
+            return;
+        };
+        let served = serve(stream, visitor, pages.clone());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = served => {}
+                () = seat.evicted() => {}
+            }
+        });
     }
 }
 
 /// Serves TLS if the first byte is that of a TLS handshake, and plain HTTP otherwise.
-async fn serve(stream: TcpStream, pages: Arc<Pages>, local: bool) {
+async fn serve(stream: TcpStream, visitor: Visitor, pages: Arc<Pages>) {
     let mut first = [0];
     let Ok(Ok(1..)) = timeout(READ_TIMEOUT, stream.peek(&mut first)).await else {
         return;
     };
     match pages.tls.clone().filter(|_| first == [TLS_HANDSHAKE]) {
-        None => talk(stream, pages, local).await,
+        None => talk(stream, visitor, pages).await,
         Some(tls) => {
             let begun = timeout(READ_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await;
             if let Ok(Ok(io)) = begun {
-                talk(io, pages, true).await;
+                let private = true;
+                talk(io, Visitor { private, ..visitor }, pages).await;
             }
         }
     }
 }
 
-async fn talk(io: impl AsyncRead + AsyncWrite + Send + Unpin, pages: Arc<Pages>, private: bool) {
+async fn talk(io: impl AsyncRead + AsyncWrite + Send + Unpin, visitor: Visitor, pages: Arc<Pages>) {
     let answer = |request: Request<Incoming>| {
         let pages = pages.clone();
-        async move { Ok::<_, Infallible>(pages.answer(&request, private).await) }
+        async move { Ok::<_, Infallible>(pages.answer(&request, visitor).await) }
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

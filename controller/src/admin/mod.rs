@@ -5,8 +5,9 @@
 
 mod authorize;
 mod guests;
+mod visitors;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,10 +22,10 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-pub use authorize::{Denied, authorize};
+pub use authorize::Denied;
+pub use visitors::Visitors;
 
 use crate::agent_registry::AgentRegistry;
-use crate::auth::Reviewer;
 use crate::convergence::{self, Question};
 use crate::freshness::Freshness;
 use crate::open_files::AcceptErrors;
@@ -51,8 +52,17 @@ pub struct Pages {
     pub started: SystemTime,
     /// The TLS configuration; without it, TLS connections fail.
     pub tls: Option<Arc<ServerConfig>>,
-    /// Reviews tokens of users; without it, every token is rejected.
-    pub reviewer: Option<Arc<dyn Reviewer>>,
+    /// The users of [`convergence::PATH`].
+    pub visitors: Visitors,
+}
+
+/// The client of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether the request came over TLS or loopback.
+    pub private: bool,
 }
 
 /// Serves the pages for as long as the program runs. If the address cannot be bound, it retries; the rest of the
@@ -83,13 +93,17 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>, counters: Arc<Counters
     if let Some(address) = address {
         info!(%address, "health and metrics");
     }
-    let guests = Guests::default();
+    let guests = Guests::new();
     let mut errors = AcceptErrors::new(ListenerName::admin, counters);
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.accept() => match taken {
-                Ok((stream, _)) => guests.welcome(stream, &pages, local, &mut tasks),
+                Ok((stream, from)) => {
+                    let address = from.ip().to_canonical();
+                    let visitor = Visitor { address, private: local };
+                    guests.welcome(stream, visitor, &pages, &mut tasks);
+                }
                 Err(error) => sleep(errors.note(&error)).await,
             },
             Some(_) = tasks.join_next() => {}
@@ -98,11 +112,11 @@ async fn accept(listener: TcpListener, pages: Arc<Pages>, counters: Arc<Counters
 }
 
 impl Pages {
-    /// Answers a request. `private` is true if the request came over TLS or loopback.
+    /// Answers a request. Only [`convergence::PATH`] needs the API server.
     pub async fn answer<B>(
         self: &Arc<Self>,
         request: &Request<B>,
-        private: bool,
+        visitor: Visitor,
     ) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(405, "only GET\n");
@@ -112,21 +126,20 @@ impl Pages {
             "/healthz" => self.health(),
             "/readyz" => self.readiness(),
             "/metrics" => self.metrics(request.headers().get(ACCEPT)).await,
-            _ if !private => text(
+            convergence::PATH if !visitor.private => text(
                 403,
                 "only over TLS or loopback, because the request contains a token\n",
             ),
-            _ => {
+            convergence::PATH => {
                 let header = request.headers().get(AUTHORIZATION);
                 let header = header.and_then(|value| value.to_str().ok());
-                match authorize(self.reviewer.as_deref(), header, path).await {
-                    Ok(()) if path == convergence::PATH => {
-                        self.convergence(request.uri().query()).await
-                    }
-                    Ok(()) => text(404, "404 page not found\n"),
+                match self.visitors.admit(header, path, visitor.address).await {
+                    // As long as the permit lasts, few others compute an answer.
+                    Ok(_permit) => self.convergence(request.uri().query()).await,
                     Err(denied) => text(denied.status, denied.message + "\n"),
                 }
             }
+            _ => text(404, "404 page not found\n"),
         }
     }
 }
@@ -203,15 +216,17 @@ fn of_type(status: u16, kind: &'static str, body: impl Into<Bytes>) -> Response<
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
     use std::sync::mpsc::{SyncSender, sync_channel};
     use std::thread::JoinHandle;
     use std::time::Instant;
 
     use http_body_util::BodyExt as _;
     use portolan_planner::model::Kind;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpSocket, TcpStream};
     use tokio::sync::{mpsc, oneshot};
-    use tokio::task::spawn_blocking;
-    use tokio::time::advance;
+    use tokio::time::{advance, timeout};
 
     use super::*;
     use crate::cluster_state::Shared;
@@ -226,16 +241,55 @@ mod tests {
             registry: Arc::default(),
             started: SystemTime::UNIX_EPOCH,
             tls: None,
-            reviewer: None,
+            visitors: Visitors::new(None),
         })
     }
 
-    async fn get(pages: &Arc<Pages>, path: &str, local: bool) -> (u16, String) {
+    async fn get(pages: &Arc<Pages>, path: &str, private: bool) -> (u16, String) {
         let request = Request::get(path).body(()).unwrap();
-        let response = pages.answer(&request, local).await;
+        let address = [10, 0, 0, 1].into();
+        let response = pages.answer(&request, Visitor { address, private }).await;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// A connection from this address of the loopback network.
+    async fn connect(from: u8, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        let from = Ipv4Addr::new(127, 0, 0, from);
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        socket.connect(to).await.unwrap()
+    }
+
+    /// Requests `/healthz`, and reads all that is sent.
+    async fn probe(stream: &mut TcpStream) -> std::io::Result<String> {
+        let request = "GET /healthz HTTP/1.1\r\nHost: c\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// A failed health check would restart the controller.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn silent_connections_of_one_address_end_no_health_check() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pages = pages(&Arc::default(), &Arc::default());
+        tokio::spawn(accept(listener, pages));
+        let mut before = connect(1, address).await;
+        let mut silent = Vec::new();
+        for _ in 0..100 {
+            silent.push(connect(2, address).await);
+        }
+        let mut after = connect(1, address).await;
+        for stream in [&mut before, &mut after] {
+            let answer = timeout(Duration::from_secs(20), probe(stream)).await;
+            let answer = answer.expect("an answer").unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        }
+        drop(silent);
     }
 
     #[tokio::test]
@@ -249,8 +303,9 @@ mod tests {
         let (status, metrics) = get(&pages, "/metrics", false).await;
         assert_eq!(status, 200);
         assert!(metrics.contains("portolan_controller_plans 0"), "{metrics}");
-        assert_eq!(get(&pages, "/debug", false).await.0, 403);
-        assert_eq!(get(&pages, "/debug", true).await.0, 401);
+        assert_eq!(get(&pages, "/convergence", false).await.0, 403);
+        assert_eq!(get(&pages, "/convergence", true).await.0, 401);
+        assert_eq!(get(&pages, "/debug", true).await.0, 404);
     }
 
     fn answer(kind: Kind, update: Option<ObjectUpdate>) -> Answer {
@@ -358,7 +413,7 @@ mod tests {
             registry: Arc::default(),
             started: SystemTime::UNIX_EPOCH,
             tls: None,
-            reviewer: None,
+            visitors: Visitors::new(None),
         });
         let (begin, begun) = std::sync::mpsc::sync_channel(0);
         let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);

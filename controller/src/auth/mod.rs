@@ -33,4 +33,5 @@ pub use token::Token;
 pub use tokens::{Named, TokenOptions, Tokens};
 pub use verdict::Identity;
 
+pub(crate) use token::TokenHash;
 pub(crate) use verdict::user;

@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
+use k8s_openapi::api::authentication::v1::{
+    TokenReview, TokenReviewSpec, TokenReviewStatus, UserInfo,
+};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
@@ -29,12 +31,7 @@ pub trait Reviewer: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Reviewed<TokenReviewStatus>>;
 
     /// Whether a user may get this non-resource path.
-    fn may_get<'a>(
-        &'a self,
-        user: &'a str,
-        groups: &'a [String],
-        path: &'a str,
-    ) -> BoxFuture<'a, Reviewed<bool>>;
+    fn may_get<'a>(&'a self, user: &'a UserInfo, path: &'a str) -> BoxFuture<'a, Reviewed<bool>>;
 }
 
 /// The reviewer that uses the API server.
@@ -82,21 +79,25 @@ impl Reviewer for ApiReviewer {
         })
     }
 
-    fn may_get<'a>(
-        &'a self,
-        user: &'a str,
-        groups: &'a [String],
-        path: &'a str,
-    ) -> BoxFuture<'a, Reviewed<bool>> {
+    fn may_get<'a>(&'a self, user: &'a UserInfo, path: &'a str) -> BoxFuture<'a, Reviewed<bool>> {
+        // All that authorizers may look at: webhooks use `uid` and `extra`, which has the scopes of a token.
+        let UserInfo {
+            username,
+            groups,
+            uid,
+            extra,
+        } = user.clone();
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
-                user: Some(user.to_owned()),
-                groups: Some(groups.to_vec()),
+                user: username,
+                groups,
+                uid,
+                extra,
                 non_resource_attributes: Some(NonResourceAttributes {
                     path: Some(path.to_owned()),
                     verb: Some("get".to_owned()),
                 }),
-                ..SubjectAccessReviewSpec::default()
+                resource_attributes: None,
             },
             ..SubjectAccessReview::default()
         };
@@ -118,5 +119,49 @@ async fn answer<T>(asked: impl Future<Output = kube::Result<T>>, what: &str) -> 
         )),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", REVIEW_TIMEOUT.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Full;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_review_of_access_has_all_that_is_known_of_the_user() {
+        let (sent, mut received) = tokio::sync::mpsc::channel(1);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let sent = sent.clone();
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                sent.send(body).await.unwrap();
+                let answer = json!({
+                    "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                    "metadata": {}, "spec": {}, "status": {"allowed": true},
+                });
+                let body = Full::new(Bytes::from(answer.to_string()));
+                Ok::<_, std::io::Error>(http::Response::new(body))
+            }
+        });
+        let reviewer = ApiReviewer::new(Client::new(service, "default"));
+        let user = json!({
+            "username": "system:serviceaccount:shop:deployer", "uid": "0c1f", "groups": ["a", "b"],
+            "extra": {"authentication.kubernetes.io/pod-name": ["deployer-7x2kp"]},
+        });
+        let info: UserInfo = serde_json::from_value(user.clone()).unwrap();
+        let may = reviewer.may_get(&info, "/convergence").await;
+        assert_eq!(may, Ok(true));
+        let sent: Value = serde_json::from_slice(&received.recv().await.unwrap()).unwrap();
+        let spec = &sent["spec"];
+        assert_eq!(spec["user"], user["username"]);
+        for field in ["uid", "groups", "extra"] {
+            assert_eq!(spec[field], user[field], "{field}");
+        }
+        let expected = json!({"path": "/convergence", "verb": "get"});
+        assert_eq!(spec["nonResourceAttributes"], expected);
     }
 }

@@ -10,7 +10,7 @@ use ring::digest::{SHA256, digest};
 pub struct Token(String);
 
 /// The hash of a token, used where the token itself is not needed.
-pub(super) type TokenHash = [u8; 32];
+pub(crate) type TokenHash = [u8; 32];
 
 impl Token {
     /// The token of an `authorization` header; `None` for any other scheme.
@@ -31,7 +31,7 @@ impl Token {
         &self.0
     }
 
-    pub(super) fn hash(&self) -> TokenHash {
+    pub(crate) fn hash(&self) -> TokenHash {
         let mut hash = TokenHash::default();
         let made = digest(&SHA256, self.0.as_bytes());
         for (to, from) in hash.iter_mut().zip(made.as_ref()) {

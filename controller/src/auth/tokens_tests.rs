@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::future::{BoxFuture, join_all};
-use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use serde_json::{Value, json};
 
 use super::super::claims::tests::token;
@@ -81,12 +81,7 @@ impl Reviewer for Knowing {
         })
     }
 
-    fn may_get<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a [String],
-        _: &'a str,
-    ) -> BoxFuture<'a, Reviewed<bool>> {
+    fn may_get<'a>(&'a self, _: &'a UserInfo, _: &'a str) -> BoxFuture<'a, Reviewed<bool>> {
         Box::pin(async { Ok(false) })
     }
 }

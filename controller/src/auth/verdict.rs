@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::claims::Claims;
@@ -73,16 +73,11 @@ pub(super) fn reviewed(
     }
 }
 
-/// The name and groups of an authenticated user.
-pub(crate) fn user(status: &TokenReviewStatus) -> Result<(String, Vec<String>), String> {
+/// An authenticated user.
+pub(crate) fn user(status: &TokenReviewStatus) -> Result<&UserInfo, String> {
     let user = status.user.as_ref();
-    match user.filter(|_| status.authenticated == Some(true)) {
-        Some(user) => Ok((
-            user.username.clone().unwrap_or_default(),
-            user.groups.clone().unwrap_or_default(),
-        )),
-        None => Err(error_text(status)),
-    }
+    let user = user.filter(|_| status.authenticated == Some(true));
+    user.ok_or_else(|| error_text(status))
 }
 
 fn expected_audience(audiences: &[String], options: &TokenOptions) -> Result<(), Refusal> {

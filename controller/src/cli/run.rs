@@ -19,7 +19,7 @@ use super::open::{Opened, open};
 use super::telemetry::{Telemetry, TelemetryArguments};
 use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
-use crate::admin::{self, Pages};
+use crate::admin::{self, Pages, Visitors};
 use crate::agent_registry::AgentRegistry;
 use crate::api_server::{ApiServer, ApiServerError};
 use crate::cluster_state::Shared;
@@ -184,7 +184,7 @@ async fn follow(
         freshness: freshness.clone(),
         registry: registry.clone(),
         started: SystemTime::now(),
-        reviewer,
+        visitors: Visitors::new(reviewer),
         tls: tls_of_pages,
     };
     let pages = admin::serve(config.admin, Arc::new(pages), counters);

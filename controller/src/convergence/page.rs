@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use portolan_plan::ServiceId;
+
 use super::{Convergence, Disconnected, Question, Waiting};
 use crate::agent_registry::{AgentRegistry, Delivery};
 use crate::store::Store;
@@ -32,8 +34,9 @@ pub fn answer(
         let since = |since| now.duration_since(since).unwrap_or_default();
         match deliveries.remove(name) {
             Some(delivery) if delivery.connected => {
-                if delivery.in_force.version() < state.changed.max(1) {
-                    let reason = reason(&delivery, since);
+                let fails = delivery.fails(&question.service);
+                if fails || delivery.in_force.version() < state.changed.max(1) {
+                    let reason = reason(&delivery, &question.service, since);
                     waiting.push(Waiting { node, reason });
                 }
             }
@@ -56,7 +59,14 @@ pub fn answer(
 }
 
 /// Why a node does not have the change.
-fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String {
+fn reason(
+    delivery: &Delivery,
+    service: &ServiceId,
+    since: impl Fn(SystemTime) -> Duration,
+) -> String {
+    if delivery.fails(service) {
+        return failure(delivery, service);
+    }
     if let Some(sent) = delivery.overdue {
         let seconds = since(sent).as_secs();
         return format!("its agent has not answered for {seconds} s; see its log on the node");
@@ -67,13 +77,29 @@ fn reason(delivery: &Delivery, since: impl Fn(SystemTime) -> Duration) -> String
             let failed = acked.failed_operations;
             format!("{failed} operations failed on it, the first: {first}")
         }
-        Some((_, acked)) if !acked.undecodable.is_empty() => format!(
-            "its agent cannot read {}; check whether it is older than the controller",
-            acked.undecodable[0]
+        Some((_, acked)) => acked.unreadable().map_or_else(
+            || "its agent has not answered the last batch yet".into(),
+            |entry| {
+                format!(
+                    "its agent cannot read {entry}; check whether it is older than the controller"
+                )
+            },
         ),
-        Some(_) => "its agent has not answered the last batch yet".into(),
         None => "its agent has just connected".into(),
     }
+}
+
+/// Why a Service is not in force although the node's plan is.
+fn failure(delivery: &Delivery, service: &ServiceId) -> String {
+    let troubled = delivery.troubled.as_ref();
+    let shown = troubled.and_then(|troubled| troubled.failure(service));
+    shown.map_or_else(
+        || {
+            "the Service is not completely in force there; the log of its agent names the cause"
+                .into()
+        },
+        |shown| shown.message.clone(),
+    )
 }
 
 #[cfg(test)]
@@ -81,12 +107,13 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use portolan_plan::{NodeEntry, ServiceId};
+    use portolan_plan::{Failing, NodeEntry};
     use portolan_planner::Update;
     use portolan_planner::model::Kind;
 
     use super::*;
     use crate::agent_registry::Acked;
+    use crate::troubled::{ServiceTrouble, TroubleReason, Troubled};
     use crate::watch::Mark;
 
     fn at(seconds: u64) -> SystemTime {
@@ -144,18 +171,18 @@ mod tests {
         assert!(ask(7).behind.is_empty());
         assert_eq!(ask(8).behind, ["EndpointSlice"]);
 
-        let (_, a) = registry.connected("a", "0.1.0", None, at(10));
-        a.reached(2);
-        let (_, b) = registry.connected("b", "0.1.0", None, at(10));
-        b.reached(1);
+        let a = registry.connected("a", "0.1.0", None, at(10));
+        a.in_force.reached(2);
+        let b = registry.connected("b", "0.1.0", None, at(10));
+        b.in_force.reached(1);
         let failed = Acked {
             failures: vec!["no memory".into()],
             failed_operations: 2,
             ..Acked::default()
         };
         registry.acked("b", failed, at(20));
-        let (c, _) = registry.connected("c", "0.1.0", None, at(10));
-        registry.gone("c", c, at(70));
+        let c = registry.connected("c", "0.1.0", None, at(10));
+        registry.gone("c", c.id, at(70));
         let found = ask(7);
         assert_eq!(found.waiting.len(), 1);
         assert_eq!(found.waiting[0].node, "b");
@@ -166,7 +193,48 @@ mod tests {
         };
         assert_eq!(found.disconnected, [disconnected]);
 
-        b.reached(3);
+        b.in_force.reached(3);
         assert!(ask(7).waiting.is_empty());
+    }
+
+    /// S-229: a node that has the plan in force lacks the Services that it reports, and no others.
+    #[test]
+    fn a_node_on_which_the_service_fails_is_waited_for_and_the_cause_is_named() {
+        let (store, registry) = (store(), AgentRegistry::default());
+        let ask = || answer(&question(0), &store, &registry, at(0), at(100)).waiting;
+        for node in ["a", "b", "c"] {
+            registry.connected(node, "0.1.0", None, at(10)).reached(2);
+        }
+        let report = |name: &str, shown: bool| {
+            let service = ServiceId::new("shop", name);
+            let trouble = ServiceTrouble {
+                service: service.clone(),
+                reason: TroubleReason::EndpointRefused,
+                message: "no host".into(),
+                in_force: false,
+            };
+            let troubled = Troubled {
+                failing: Failing::of([&service]),
+                failing_services: 1,
+                shown: shown.then_some(trouble).into_iter().collect(),
+            };
+            registry.troubled("b", troubled);
+        };
+        report("till", true);
+        assert_eq!(ask(), []);
+        report("cart", true);
+        let waiting = |reason: &str| Waiting {
+            node: "b".into(),
+            reason: reason.into(),
+        };
+        assert_eq!(ask(), [waiting("no host")]);
+        report("cart", false);
+        let all = ask();
+        let [found] = &all[..] else {
+            panic!("one node lacks it");
+        };
+        assert!(found.reason.contains("the log of its agent"), "{found:?}");
+        registry.troubled("b", Troubled::default());
+        assert_eq!(ask(), []);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{About, Event};
 
-/// Maximum number of events in one burst.
+/// Maximum number of events in one burst, about Services and about everything else.
 const EVENT_BURST: u32 = 32;
 /// Interval of events after the burst: at most 60 per minute, even if everything fails.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,15 +27,19 @@ pub(super) enum Verdict {
 /// Recently written events.
 #[derive(Debug)]
 pub(super) struct Limit {
-    /// Time up to which the written events use the rate limit.
-    used_until: Duration,
+    /// Time up to which the written events about Services use their rate limit. Users of single Services cause them,
+    /// so they have a limit of their own (S-229).
+    services_until: Duration,
+    /// The same for all other events.
+    others_until: Duration,
     written: BTreeMap<(About, String, String), Duration>,
 }
 
 impl Limit {
     pub(super) fn new() -> Self {
         Self {
-            used_until: Duration::ZERO,
+            services_until: Duration::ZERO,
+            others_until: Duration::ZERO,
             written: BTreeMap::new(),
         }
     }
@@ -53,10 +57,14 @@ impl Limit {
         if self.written.contains_key(&key) {
             return Verdict::Repeated;
         }
-        if self.used_until > now + EVENT_INTERVAL * (EVENT_BURST - 1) {
+        let used_until = match &event.about {
+            About::Service(_) => &mut self.services_until,
+            About::Node(_) | About::ProxyConfig => &mut self.others_until,
+        };
+        if *used_until > now + EVENT_INTERVAL * (EVENT_BURST - 1) {
             return Verdict::RateLimited;
         }
-        self.used_until = self.used_until.max(now) + EVENT_INTERVAL;
+        *used_until = now.max(*used_until) + EVENT_INTERVAL;
         self.written.insert(key, now);
         Verdict::Write
     }
@@ -95,6 +103,19 @@ mod tests {
         assert_eq!(limit.judge(&node(2, "Failing"), at(11)), write);
         assert_eq!(limit.judge(&node(1, "Failing"), at(300)), write);
         assert_eq!(limit.written.len(), 3, "an old event is forgotten");
+    }
+
+    /// S-229.
+    #[test]
+    fn events_about_services_leave_those_about_nodes_their_budget() {
+        let mut limit = Limit::new();
+        let service = |number: u32| {
+            let id = portolan_plan::ServiceId::new("shop", format!("web-{number}"));
+            event(About::Service(id), "SchedulerMissing", "no lblc")
+        };
+        let verdicts: Vec<_> = (0..100).map(|n| limit.judge(&service(n), at(1))).collect();
+        assert_eq!(verdicts.last(), Some(&Verdict::RateLimited));
+        assert_eq!(limit.judge(&node(1, "Failing"), at(1)), Verdict::Write);
     }
 
     #[test]

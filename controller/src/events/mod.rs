@@ -1,8 +1,8 @@
 //! Events of Kubernetes: what `kubectl describe` shows of a Node, a Service or the ProxyConfig.
 //!
-//! Recorded when a stored condition changes, so a restarted controller repeats no event. Recording never waits and
-//! never fails: events above the rate limit (`limit`) are counted and dropped, because a status contains the same
-//! information. Touches: the API server.
+//! Recorded when a stored condition changes, so a restarted controller repeats no event about a Node. Reports of agents
+//! about Services are recorded when they arrive. Recording never waits and never fails: events above the rate limit
+//! (`limit`) are counted and dropped, because a status contains the same information. Touches: the API server.
 
 mod limit;
 mod writer;

@@ -145,7 +145,7 @@ impl Controller {
             Ok((status, body)) => {
                 let words = String::from_utf8_lossy(&body);
                 let words = about(anyhow::anyhow!("{status}: {}", words.trim_end()));
-                Err(if status.is_client_error() {
+                Err(if is_permanent(status) {
                     Problem::Refused(words)
                 } else {
                     Problem::Away(words)
@@ -172,6 +172,11 @@ impl Controller {
     }
 }
 
+/// Whether asking again does not help. A controller that limits requests answers again soon.
+fn is_permanent(status: StatusCode) -> bool {
+    status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS
+}
+
 /// Whether nothing answers at the address, because the controller listens at another one, for example.
 fn is_unreachable(error: &anyhow::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
@@ -195,5 +200,13 @@ mod tests {
         let error = |kind: io::ErrorKind| anyhow::Error::from(io::Error::from(kind)).context("ask");
         assert!(is_unreachable(&error(io::ErrorKind::ConnectionRefused)));
         assert!(!is_unreachable(&error(io::ErrorKind::InvalidData)));
+    }
+
+    #[test]
+    fn a_controller_that_limits_requests_is_asked_again() {
+        for (status, permanent) in [(401, true), (403, true), (429, false), (503, false)] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(is_permanent(status), permanent, "{status}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Comparing and measuring the content of objects: hashes, sizes, texts that fit. Pure.
 
 use std::io;
+use std::time::Duration;
 
 use portolan_crds::limit;
 use portolan_plan::{EntryHash, EntryKey};
@@ -70,6 +71,18 @@ pub(super) fn bounded(texts: impl Iterator<Item = String>, most: usize) -> Vec<S
         kept.push(format!("({} more)", rest + 1));
     }
     kept
+}
+
+/// A duration for display: whole milliseconds below 1 s, two decimals below 1 min, then minutes and seconds.
+pub(super) fn lag(lag: Duration) -> String {
+    if lag < Duration::from_secs(1) {
+        return format!("{}ms", lag.as_millis());
+    }
+    if lag < Duration::from_secs(60) {
+        return format!("{}.{:02}s", lag.as_secs(), lag.subsec_millis() / 10);
+    }
+    let seconds = lag.as_secs();
+    format!("{}m{}s", seconds / 60, seconds % 60)
 }
 
 #[cfg(test)]

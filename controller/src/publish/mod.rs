@@ -22,6 +22,7 @@ mod publisher;
 mod reconcilers;
 mod slices;
 mod status;
+mod troubles;
 mod updates;
 mod write;
 

@@ -2,15 +2,16 @@
 //!
 //! Invariant: `lastTransitionTime` changes only when the status of its condition changes.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use portolan_crds as crds;
 use portolan_crds::condition;
 
-use super::content::{sentence, shortened};
+use super::content::{lag, sentence, shortened};
 use super::previous::{Previous, Since};
+use super::troubles;
 use crate::agent_registry::{Acked, Delivery, Drift, MAX_LISTED_ITEMS};
 use crate::from_kube;
 
@@ -69,7 +70,7 @@ impl State {
             Some((_, acked)) if acked.failed_operations > 0 || !acked.failures.is_empty() => {
                 Self::Failing
             }
-            Some((_, acked)) if !acked.undecodable.is_empty() => Self::Unreadable,
+            Some((_, acked)) if acked.unreadable().is_some() => Self::Unreadable,
             Some((_, acked)) if acked.applied != Some(acked.received) => Self::Differs,
             Some(_) => Self::Applied,
         }
@@ -220,7 +221,10 @@ pub fn status(
         failed_operations: acked
             .map(|acked| number(acked.failed_operations))
             .filter(|failed| *failed > 0),
+        failing_services: troubles::failing(delivery),
+        troubles: troubles::shown(delivery),
         undecodable: acked.map_or_else(Vec::new, |acked| sentences(&acked.undecodable)),
+        schedulers: delivery.map_or_else(Vec::new, |delivery| delivery.schedulers.to_vec()),
         agent_version: delivery.map(agent_version),
         agent_pod: delivery.and_then(agent_pod),
         heartbeat_time: Some(heartbeat(now)),
@@ -305,14 +309,17 @@ fn words(state: State, delivery: Option<&Delivery>, acked: Option<&Acked>) -> St
         State::Unreadable => format!(
             "the agent cannot read {}; its last readable form stays in force; check whether the agent is \
              older than the controller",
-            first(&acked.undecodable)
+            acked.unreadable().unwrap_or_default()
         ),
         State::Differs => {
             "the plan in the kernel is not the one that the agent received; the agent retries; its log on the node \
              names the cause"
                 .into()
         }
-        State::Applied => "the kernel has the last plan that was sent to the node".into(),
+        State::Applied => format!(
+            "the kernel has the last plan that was sent to the node{}",
+            troubles::exceptions(delivery)
+        ),
     }
 }
 
@@ -367,18 +374,6 @@ fn by_kind(drift: &[Drift], of: fn(&Drift) -> u64) -> String {
     let counted = drift.iter().filter(|drift| of(drift) > 0);
     let words: Vec<_> = counted.map(|d| format!("{} {}", d.kind, of(d))).collect();
     words.join(", ")
-}
-
-/// A duration for display: whole milliseconds below 1 s, two decimals below 1 min, then minutes and seconds.
-fn lag(lag: Duration) -> String {
-    if lag < Duration::from_secs(1) {
-        return format!("{}ms", lag.as_millis());
-    }
-    if lag < Duration::from_secs(60) {
-        return format!("{}.{:02}s", lag.as_secs(), lag.subsec_millis() / 10);
-    }
-    let seconds = lag.as_secs();
-    format!("{}m{}s", seconds / 60, seconds % 60)
 }
 
 /// A time as the API represents it: whole seconds.

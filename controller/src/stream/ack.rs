@@ -12,9 +12,11 @@ use super::answers::Answers;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
 use super::drift;
+use super::received::{self, Hello};
 use super::session::End;
 use super::trip::Trip;
-use crate::agent_registry::{Acked, AgentRegistry, MAX_LISTED_ITEMS};
+use super::troubled;
+use crate::agent_registry::{Acked, AgentRegistry};
 
 /// Time after which a missing ack is reported, because an agent that hangs reports nothing itself. Longer than the
 /// agent needs to detect its own stuck thread and to log where.
@@ -68,7 +70,7 @@ impl Sent {
 /// Status messages received meanwhile are processed.
 pub(super) async fn wait(
     answers: &mut Answers<'_>,
-    hello: &wire::Hello,
+    hello: &Hello,
     sent: &Sent,
     registry: &AgentRegistry,
     records: &mut AgentRecords,
@@ -98,10 +100,11 @@ pub(super) async fn wait(
         }
     };
     let missed = sent.is_missed(&ack);
-    report(&hello.node, &ack, missed);
     let acked = acked(&ack, sent.made);
+    report(&hello.node, &ack, &acked, missed);
     // Before the plan is recorded as in force, whose observers then look up this answer.
     sent.trip.answered(hello, &ack);
+    exceptions(&hello.node, ack.troubles.as_ref(), registry);
     records.confirmed.applied(acked.applied);
     registry.acked(&hello.node, acked, SystemTime::now());
     if missed && sent.snapshot {
@@ -115,11 +118,12 @@ pub(super) async fn wait(
 /// Processes an agent's status of its node.
 pub(super) fn status(
     status: &wire::Status,
-    hello: &wire::Hello,
+    hello: &Hello,
     registry: &AgentRegistry,
     records: &mut AgentRecords,
 ) -> Result<(), End> {
     records.draining.take(status).map_err(End::Refused)?;
+    exceptions(&hello.node, status.troubles.as_ref(), registry);
     // Older agents do not send it.
     if let Some(applied) = PlanHash::from_bytes(&status.applied_hash)
         && records.confirmed.applied(Some(applied))
@@ -127,9 +131,17 @@ pub(super) fn status(
         registry.caught_up(&hello.node, SystemTime::now());
     }
     registry.drifted(&hello.node, drift::read(status));
-    registry.closed_ports(&hello.node, first(&status.closed_ports));
-    registry.unwritten_settings(&hello.node, first(&status.unwritten_settings));
+    registry.closed_ports(&hello.node, received::texts(&status.closed_ports));
+    registry.unwritten_settings(&hello.node, received::texts(&status.unwritten_settings));
     Ok(())
+}
+
+/// Records the Services that are not in force although the plan is. Before the plan counts as in force: an observer that
+/// sees that has to see its exceptions, too.
+fn exceptions(node: &str, troubles: Option<&wire::Troubles>, registry: &AgentRegistry) {
+    if let Some(troubles) = troubles {
+        registry.troubled(node, troubled::read(troubles));
+    }
 }
 
 fn acked(ack: &wire::Ack, made: Instant) -> Acked {
@@ -138,21 +150,18 @@ fn acked(ack: &wire::Ack, made: Instant) -> Acked {
         received: PlanHash::from_bytes(&ack.received_hash).unwrap_or_default(),
         lag: made.elapsed(),
         operations: ack.operations,
-        failures: first(&ack.failures),
+        failures: received::texts(&ack.failures),
         failed_operations: ack.failed_operations,
-        undecodable: first(&ack.undecodable),
+        undecodable: received::texts(&ack.undecodable),
     }
 }
 
-fn first(words: &[String]) -> Vec<String> {
-    words.iter().take(MAX_LISTED_ITEMS).cloned().collect()
-}
-
-fn report(node: &str, ack: &wire::Ack, missed: bool) {
-    for failure in &ack.failures {
+/// Logs an answer. `acked` has those of its texts that are kept.
+fn report(node: &str, ack: &wire::Ack, acked: &Acked, missed: bool) {
+    for failure in &acked.failures {
         not_in_force(node, failure);
     }
-    for entry in &ack.undecodable {
+    for entry in &acked.undecodable {
         not_read(node, entry);
     }
     if missed {

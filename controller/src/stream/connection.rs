@@ -1,77 +1,183 @@
-//! An accepted connection. It counts the bytes written, and closes if no stream is admitted on it in time.
+//! An accepted connection. It counts the bytes written, serves one stream, and ends without one.
 
 use std::io::{self, Cursor};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, join, split};
-use tokio::time::{Sleep, sleep};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use tonic::transport::server::Connected;
 
 use super::outgoing::Written;
 use crate::open_files::Place;
+use crate::room::Seat;
 
 /// Timeout from the accepted connection to the first admitted stream. Longer than a token review takes.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum number of requests on a connection until a stream is admitted. Agents make one.
+const MAX_REQUESTS: u32 = 4;
+/// Time from the end of its stream to the end of a connection, in which the last message is written.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Both directions of a connection.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
+/// Where a client connects from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Its address, without the port, which differs for each connection. `None` for a Unix socket.
+    pub(super) address: Option<IpAddr>,
+    /// The same for logs.
+    pub(super) text: Arc<str>,
+}
+
+/// The life of a connection. It serves one stream, so a client cannot keep connections that serve none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// No stream was admitted yet.
+    Stranger {
+        /// The number of requests so far.
+        requests: u32,
+    },
+    /// Its stream is open.
+    Admitted,
+    /// Its stream has ended, or it had too many requests.
+    Leaving,
+}
+
 /// The client of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
-    /// Its address, for logs.
-    pub(super) from: Arc<str>,
+    /// Where it connects from.
+    pub(super) origin: Origin,
     /// Whether it does not use TLS although this port requires it.
     pub(super) plain: bool,
     /// The bytes written to its connection.
     pub(super) written: Arc<Written>,
-    known: Arc<AtomicBool>,
+    /// `None` without authentication: such a connection serves any number of streams.
+    life: Option<Arc<watch::Sender<Life>>>,
 }
 
 impl Peer {
-    pub(super) fn new(from: String, plain: bool, known: bool) -> Self {
+    /// A client that has to authenticate, or that never has to.
+    pub(super) fn new(origin: Origin, plain: bool, authenticates: bool) -> Self {
+        let life = || Arc::new(watch::Sender::new(Life::Stranger { requests: 0 }));
         Self {
-            from: from.into(),
+            origin,
             plain,
             written: Arc::default(),
-            known: Arc::new(known.into()),
+            life: authenticates.then(life),
         }
     }
 
-    /// Records that a stream was admitted, so the connection may last.
-    pub(super) fn let_in(&self) {
-        self.known.store(true, Ordering::Relaxed);
+    /// Records a request. Returns false if it must be refused without a look at its token.
+    pub(super) fn may_ask(&self) -> bool {
+        let mut may = self.life.is_none();
+        self.change(|life| match life {
+            Life::Stranger { requests } if requests < MAX_REQUESTS => {
+                may = true;
+                Life::Stranger {
+                    requests: requests + 1,
+                }
+            }
+            Life::Stranger { .. } => Life::Leaving,
+            other => other,
+        });
+        may
+    }
+
+    /// Records that a stream was admitted. Returns false if the connection has had one.
+    pub(super) fn let_in(&self) -> bool {
+        let mut is_first = self.life.is_none();
+        self.change(|life| {
+            is_first = matches!(life, Life::Stranger { .. });
+            if is_first { Life::Admitted } else { life }
+        });
+        is_first
+    }
+
+    /// Records that the admitted stream has ended.
+    pub(super) fn leave(&self) {
+        self.change(|_| Life::Leaving);
+    }
+
+    fn change(&self, change: impl FnOnce(Life) -> Life) {
+        if let Some(life) = &self.life {
+            life.send_if_modified(|life| {
+                let before = *life;
+                *life = change(before);
+                *life != before
+            });
+        }
     }
 }
+
+/// Waits until a connection has to end: its place is needed for others, no stream is admitted in time, or its stream
+/// has ended.
+async fn end_of(mut life: watch::Receiver<Life>, mut seat: Seat) {
+    let is_known = |life: &Life| !matches!(life, Life::Stranger { .. });
+    tokio::select! {
+        // A stream that is admitted while its place is taken away stays.
+        biased;
+        _ = life.wait_for(is_known) => {}
+        () = seat.evicted() => return,
+        () = sleep(ADMISSION_TIMEOUT) => return,
+    }
+    drop(seat);
+    drop(life.wait_for(|life| *life == Life::Leaving).await);
+    sleep(LEAVE_TIMEOUT).await;
+}
+
+/// The future of [`end_of`].
+type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A connection.
 pub(super) struct Connection {
     io: Box<dyn Io>,
     peer: Peer,
     written: Counter,
-    /// The deadline until a stream is admitted.
-    deadline: Option<Pin<Box<Sleep>>>,
+    /// Completes when the connection has to end.
+    end: Option<Ending>,
+    is_over: bool,
     /// Free again once the connection is closed.
-    _place: Place,
+    _file: Place,
 }
 
 impl Connection {
-    pub(super) fn new(io: Box<dyn Io>, peer: Peer, written: Counter, place: Place) -> Self {
-        let stranger = !peer.known.load(Ordering::Relaxed);
+    /// A connection of a client, which takes this seat until a stream is admitted, and the file to its end.
+    pub(super) fn new(
+        io: Box<dyn Io>,
+        peer: Peer,
+        written: Counter,
+        (seat, file): (Seat, Place),
+    ) -> Self {
+        let life = peer.life.as_ref().map(|life| life.subscribe());
         Self {
             io,
             peer,
             written,
-            deadline: stranger.then(|| Box::pin(sleep(ADMISSION_TIMEOUT))),
-            _place: place,
+            end: life.map(|life| -> Ending { Box::pin(end_of(life, seat)) }),
+            is_over: false,
+            _file: file,
         }
+    }
+
+    /// Whether the connection has to end.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(end) = &mut self.end
+            && end.as_mut().poll(context).is_ready()
+        {
+            self.end = None;
+            self.is_over = true;
+        }
+        self.is_over
     }
 
     fn count(&self, written: &Poll<io::Result<usize>>) {
@@ -97,15 +203,10 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if let Some(deadline) = &mut this.deadline {
-            if this.peer.known.load(Ordering::Relaxed) {
-                this.deadline = None;
-            } else if deadline.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
+        if self.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        Pin::new(&mut this.io).poll_read(context, buffer)
+        Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }
 
@@ -147,4 +248,96 @@ impl AsyncWrite for Connection {
 pub(super) fn with_first(first: u8, io: Box<dyn Io>) -> impl Io {
     let (reader, writer) = split(io);
     join(Cursor::new([first]).chain(reader), writer)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::room::{MIN_TIME, Room};
+
+    /// Timers fire a little after their time.
+    const MORE: Duration = Duration::from_secs(1);
+
+    fn peer() -> Peer {
+        let origin = Origin {
+            address: None,
+            text: "test".into(),
+        };
+        Peer::new(origin, false, true)
+    }
+
+    /// A connection of this client in a room with one place.
+    fn connection(room: &Arc<Room>, peer: &Peer) -> (Connection, tokio::io::DuplexStream) {
+        let (ours, theirs) = duplex(64);
+        let seat = room.take(None).unwrap();
+        let connection = Connection::new(Box::new(ours), peer.clone(), Counter::default(), seat);
+        (connection, theirs)
+    }
+
+    /// Whether the connection has ended.
+    async fn is_over(connection: &mut Connection) -> bool {
+        let read = connection.read_u8();
+        let read = tokio::time::timeout(Duration::ZERO, read).await;
+        read.is_ok_and(|read| read.is_err())
+    }
+
+    /// S-232.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_stream_ends_and_frees_its_place() {
+        let room = Room::new(1);
+        let (mut connection, _theirs) = connection(&room, &peer());
+        assert!(!is_over(&mut connection).await);
+        advance(ADMISSION_TIMEOUT + MORE).await;
+        assert!(is_over(&mut connection).await);
+        assert!(is_over(&mut connection).await, "it stays so");
+        assert!(room.take(None).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_admitted_connection_lasts_as_long_as_its_stream() {
+        let (room, peer) = (Room::new(1), peer());
+        let (mut connection, _theirs) = connection(&room, &peer);
+        assert!(peer.may_ask() && peer.let_in());
+        advance(10 * ADMISSION_TIMEOUT).await;
+        assert!(!is_over(&mut connection).await);
+        assert!(room.take(None).is_some(), "it takes no place");
+        assert!(!peer.may_ask() && !peer.let_in(), "it has had its stream");
+        peer.leave();
+        assert!(!is_over(&mut connection).await, "a last message may follow");
+        advance(LEAVE_TIMEOUT + MORE).await;
+        assert!(is_over(&mut connection).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_not_admitted_end_their_connection() {
+        let (room, peer) = (Room::new(1), peer());
+        let (mut connection, _theirs) = connection(&room, &peer);
+        for _ in 0..MAX_REQUESTS {
+            assert!(peer.may_ask());
+        }
+        assert!(!is_over(&mut connection).await);
+        assert!(!peer.may_ask());
+        assert!(!peer.let_in(), "one of them was still being reviewed");
+        assert!(!is_over(&mut connection).await);
+        advance(LEAVE_TIMEOUT + MORE).await;
+        assert!(is_over(&mut connection).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_leaves_for_others_unless_its_stream_was_admitted() {
+        for admitted in [false, true] {
+            let (room, peer) = (Room::new(1), peer());
+            let (mut connection, _theirs) = connection(&room, &peer);
+            assert!(!is_over(&mut connection).await);
+            advance(MIN_TIME).await;
+            assert!(room.take(None).is_some(), "the place is given to another");
+            if admitted {
+                assert!(peer.let_in());
+            }
+            assert_eq!(is_over(&mut connection).await, !admitted);
+        }
+    }
 }

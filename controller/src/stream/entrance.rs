@@ -1,31 +1,35 @@
-//! Accepts connections, with or without TLS, within a time limit and a maximum number, so that slow or silent clients
-//! do not block others.
+//! Accepts connections, with or without TLS, within limits of time, rate and number, so that slow, silent or many
+//! clients do not block others.
 
-use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{Connection, Io, Peer, with_first};
+use super::connection::{Connection, Io, Origin, Peer, with_first};
 use super::listen::Socket;
 use crate::auth::{Gate, Reason, Refusal, Refusals};
+use crate::bucket::{Rate, Shares};
 use crate::open_files::{AcceptErrors, Place, Places};
+use crate::room::{Room, Seat};
 use crate::telemetry::load::ListenerName;
 use crate::telemetry::metrics::Counters;
 
 /// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent handshakes. In a large cluster, 5,000 agents reconnect at once.
-const MAX_HANDSHAKES: usize = 1024;
-/// Time that each handshake has even at the maximum. After it, the oldest one is dropped.
-const MIN_HANDSHAKE_TIME: Duration = Duration::from_secs(2);
+/// Maximum number of connections without an admitted stream. In a large cluster, 5,000 agents reconnect at once, and up
+/// to 700 of them wait for token reviews.
+const MAX_STRANGERS: usize = 1024;
+/// Connections accepted from one address: per second, and at once. Each costs a TLS handshake, and all agents may be
+/// behind one address.
+const ACCEPTS_PER_ADDRESS: Rate = Rate::new(200, 500);
 /// Capacity of the queue of connections that completed the handshake.
 const QUEUE_CAPACITY: usize = 64;
 /// The first byte of a TLS handshake.
@@ -41,6 +45,10 @@ pub struct Entrance {
     pub(super) counters: Arc<Counters>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) places: Places,
+    /// The places of connections without an admitted stream.
+    room: Arc<Room>,
+    /// The rate of connections from each address.
+    accepts: Arc<Mutex<Shares<IpAddr>>>,
 }
 
 impl Entrance {
@@ -61,7 +69,14 @@ impl Entrance {
             refusals: Arc::new(Refusals::new(counters.clone())),
             counters,
             places: Places::default(),
+            room: Room::new(MAX_STRANGERS),
+            accepts: Arc::new(Mutex::new(Shares::new(ACCEPTS_PER_ADDRESS, Duration::ZERO))),
         }
+    }
+
+    /// Whether agents have to authenticate.
+    pub(super) fn authenticates(&self) -> bool {
+        !matches!(self.gate, Gate::Open)
     }
 
     /// Accepts connections from a socket until the receiver is dropped.
@@ -72,20 +87,19 @@ impl Entrance {
     }
 
     async fn accept_all(self, socket: Socket, ready: mpsc::Sender<io::Result<Connection>>) {
-        let mut under_way = UnderWay::default();
+        // Dropped with all that has not completed the handshake.
+        let mut beginnings = JoinSet::new();
         let mut errors = AcceptErrors::new(ListenerName::agents, self.counters.clone());
         loop {
             tokio::select! {
                 () = ready.closed() => return,
-                gone = under_way.reap() => if let Some(from) = gone {
-                    let seconds = MIN_HANDSHAKE_TIME.as_secs();
-                    let message = format!("the client sent nothing within {seconds} s, and others wait");
-                    self.refusals.note(&from, &Refusal::new(Reason::silent, message));
-                },
-                accepted = socket.accept(), if under_way.has_room() => match accepted {
-                    Ok((io, from)) => if let Some(place) = self.place(&from) {
-                        let beginning = self.clone().begin(io, from.clone(), place, ready.clone());
-                        under_way.begin(from, beginning);
+                Some(_) = beginnings.join_next() => {}
+                accepted = socket.accept() => match accepted {
+                    Ok((io, origin)) => match self.places(&origin) {
+                        Ok(places) => {
+                            beginnings.spawn(self.clone().begin(io, origin, places, ready.clone()));
+                        }
+                        Err(refusal) => self.refusals.note(&origin.text, &refusal),
                     },
                     Err(error) => sleep(errors.note(&error)).await,
                 },
@@ -93,45 +107,66 @@ impl Entrance {
         }
     }
 
-    /// A place for a connection. Without one the connection is closed at once, and the agent tries another controller.
-    fn place(&self, from: &str) -> Option<Place> {
-        let place = self.places.take();
-        if place.is_none() {
+    /// The places for a new connection; without them the connection is closed at once.
+    fn places(&self, origin: &Origin) -> Result<(Seat, Place), Refusal> {
+        let seat = self.seat(origin)?;
+        let file = self.places.take().ok_or_else(|| {
             let message = format!(
                 "all {} connections that the limit of open files allows are in use; raise the limit, or run more \
                  controllers",
                 self.places.count()
             );
-            let refusal = Refusal::new(Reason::full, message);
-            self.refusals.note(from, &refusal);
+            Refusal::new(Reason::full, message)
+        })?;
+        Ok((seat, file))
+    }
+
+    fn seat(&self, origin: &Origin) -> Result<Seat, Refusal> {
+        let has_too_many = |address: IpAddr| {
+            let mut accepts = self.accepts.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now().into_std();
+            accepts.take(&address, now).is_none()
+        };
+        if origin.address.is_some_and(has_too_many) {
+            let a_second = ACCEPTS_PER_ADDRESS.a_second;
+            let message = format!("more than {a_second} connections a second from this address");
+            return Err(Refusal::new(Reason::too_many, message));
         }
-        place
+        self.room.take(origin.address).ok_or_else(|| {
+            Refusal::new(
+                Reason::busy,
+                "too many clients connect at once; retry in some seconds",
+            )
+        })
     }
 
     async fn begin(
         self,
         io: Box<dyn Io>,
-        from: String,
-        place: Place,
+        origin: Origin,
+        (mut seat, file): (Seat, Place),
         ready: mpsc::Sender<io::Result<Connection>>,
     ) {
-        let begun = timeout(HANDSHAKE_TIMEOUT, self.handshake(io, &from)).await;
-        let silent = || {
-            let message = format!(
-                "the client sent nothing within {} s",
-                HANDSHAKE_TIMEOUT.as_secs()
-            );
+        let silent = |words: &str| {
+            let message = format!("the client did not complete the handshake {words}");
             Refusal::new(Reason::silent, message)
         };
-        match begun.unwrap_or_else(|_| Err(silent())) {
+        let begun = tokio::select! {
+            begun = timeout(HANDSHAKE_TIMEOUT, self.handshake(io, &origin.text)) => {
+                let within = format!("within {} s", HANDSHAKE_TIMEOUT.as_secs());
+                begun.unwrap_or_else(|_| Err(silent(&within)))
+            }
+            () = seat.evicted() => Err(silent("while others waited for its place")),
+        };
+        match begun {
             Ok(Some((io, plain))) => {
-                let peer = Peer::new(from, plain, matches!(self.gate, Gate::Open));
-                let connection = Connection::new(io, peer, self.counters.bytes(), place);
+                let peer = Peer::new(origin, plain, self.authenticates());
+                let connection = Connection::new(io, peer, self.counters.bytes(), (seat, file));
                 // The receiver is dropped when the server ends.
                 drop(ready.send(Ok(connection)).await);
             }
             Ok(None) => {}
-            Err(refusal) => self.refusals.note(&from, &refusal),
+            Err(refusal) => self.refusals.note(&origin.text, &refusal),
         }
     }
 
@@ -182,55 +217,73 @@ fn failed(error: &io::Error) -> Refusal {
     Refusal::new(Reason::handshake, message)
 }
 
-/// Handshakes in progress, oldest first.
-#[derive(Default)]
-struct UnderWay {
-    tasks: JoinSet<()>,
-    since: VecDeque<Beginning>,
-}
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
 
-struct Beginning {
-    from: String,
-    since: Instant,
-    task: AbortHandle,
-}
+    use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-impl UnderWay {
-    fn begin(&mut self, from: String, beginning: impl Future<Output = ()> + Send + 'static) {
-        let task = self.tasks.spawn(beginning);
-        let since = Instant::now();
-        self.since.push_back(Beginning { from, since, task });
+    use super::*;
+
+    /// Timeout of every wait; reaching it is a failure.
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// A connection from this address of the loopback network.
+    async fn connect(from: u8, to: SocketAddr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        let from = Ipv4Addr::new(127, 0, 0, from);
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        socket.connect(to).await.unwrap()
     }
 
-    fn has_room(&self) -> bool {
-        self.tasks.len() < MAX_HANDSHAKES
+    fn is_closed(stream: &TcpStream) -> bool {
+        let read = stream.try_read(&mut [0]);
+        !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Waits until a handshake has ended. At the maximum, drops the oldest one that has had enough time, and returns
-    /// its address.
-    async fn reap(&mut self) -> Option<String> {
-        while self
-            .since
-            .front()
-            .is_some_and(|first| first.task.is_finished())
-        {
-            self.since.pop_front();
+    /// S-232: more silent connections from one address than there are places.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn silent_connections_of_one_address_give_way_to_a_client_at_another() {
+        let mut entrance = Entrance::open(Arc::default());
+        entrance.room = Room::new(8);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut connections = entrance.receive(Socket::Tcp(listener));
+        let mut silent = Vec::new();
+        for _ in 0..20 {
+            silent.push(connect(2, address).await);
         }
-        let first = self.since.front().filter(|_| !self.has_room());
-        let due = first.map(|first| first.since + MIN_HANDSHAKE_TIME);
-        let due = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
+        let mut honest = connect(1, address).await;
+        honest.write_all(b"PRI").await.unwrap();
+        let accepted = timeout(LIMIT, connections.recv()).await.unwrap();
+        let accepted = accepted.expect("a connection");
+        // Those without a place are closed, and one that had a place.
+        let closed = async {
+            while silent.iter().filter(|stream| is_closed(stream)).count() < 13 {
+                sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::select! {
-            Some(_) = self.tasks.join_next() => None,
-            () = due => {
-                let first = self.since.pop_front()?;
-                first.task.abort();
-                Some(first.from)
-            }
-        }
+        timeout(LIMIT, closed).await.expect("closed connections");
+        assert!(accepted.is_ok() && !is_closed(&honest));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_of_one_address_have_a_rate() {
+        let entrance = Entrance::open(Arc::default());
+        let seats = |last: Option<u8>| {
+            let address = last.map(|last| IpAddr::from([10, 0, 0, last]));
+            let text = "test".into();
+            let origin = Origin { address, text };
+            let burst = ACCEPTS_PER_ADDRESS.burst;
+            // Each place is free again at once.
+            let seats = (0..2 * burst).map(|_| entrance.seat(&origin).map(drop));
+            let refused = seats.filter_map(Result::err);
+            refused.map(|refusal| refusal.reason).collect::<Vec<_>>()
+        };
+        assert_eq!(seats(Some(1)), [Reason::too_many; 500]);
+        assert_eq!(seats(Some(2)).len(), 500, "another has a rate of its own");
+        assert!(seats(None).is_empty(), "a Unix socket has no addresses");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(seats(Some(1)).len(), 800);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
 
-use super::connection::Io;
+use super::connection::{Io, Origin};
 use super::entrance::Entrance;
 use crate::freshness::Freshness;
 use crate::open_files::Places;
@@ -116,19 +116,28 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// The next connection, and its client's address as text.
-    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Io>, String)> {
+    /// The next connection, and where its client connects from.
+    pub(super) async fn accept(&self) -> io::Result<(Box<dyn Io>, Origin)> {
         match self {
             Self::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Box::new(stream), format!("unix:{}", path.display())))
+                let origin = Origin {
+                    address: None,
+                    text: format!("unix:{}", path.display()).into(),
+                };
+                Ok((Box::new(stream), origin))
             }
             Self::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
                 // It fails for a client that is gone; an error here would pause all accepts.
                 drop(stream.set_nodelay(true));
-                // The port is omitted: it differs for each connection and carries no information.
-                Ok((Box::new(stream), from.ip().to_string()))
+                // One client has one address, whether it arrives on a socket for IPv4 or for both families.
+                let address = from.ip().to_canonical();
+                let origin = Origin {
+                    address: Some(address),
+                    text: address.to_string().into(),
+                };
+                Ok((Box::new(stream), origin))
             }
         }
     }

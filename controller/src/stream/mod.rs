@@ -12,17 +12,20 @@ mod draining;
 mod drift;
 mod entrance;
 mod listen;
+mod opening;
 mod outgoing;
 mod pace;
+mod received;
 mod session;
 mod trip;
+mod troubled;
 mod whole_plans;
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use behind::Relists;
 use connection::Peer;
 use futures::{Stream, StreamExt as _};
 use portolan_proto::wire::plan_message::Message;
@@ -43,6 +46,7 @@ use crate::telemetry::changes::Changes;
 pub use entrance::Entrance;
 use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
+use opening::StreamRate;
 use outgoing::Outgoing;
 use pace::Pace;
 use whole_plans::WholePlans;
@@ -50,6 +54,10 @@ use whole_plans::WholePlans;
 /// Capacity of the queue of messages to one agent. Each has at most [`portolan_proto::CHUNK_BYTES`] of entries, so an
 /// agent that does not read costs little.
 const QUEUE_CAPACITY: usize = 1;
+
+/// Bytes that an agent may send before they are read, on a stream and on its connection. A client that has not been
+/// admitted thus takes little memory. It is also the minimum of HTTP/2, and more than any message of an agent.
+const WINDOW_BYTES: u32 = 65_535;
 
 /// Interval of HTTP/2 keepalive pings to a silent agent, and the timeout for the last message of a revoked stream.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
@@ -66,6 +74,8 @@ struct Plans {
     ages: watch::Receiver<()>,
     pace: Pace,
     whole_plans: WholePlans,
+    streams: StreamRate,
+    relists: Relists,
     /// True once the server is about to end.
     ending: watch::Receiver<bool>,
 }
@@ -84,18 +94,23 @@ impl PlanStream for Plans {
         let admission = self.admit(peer.as_ref(), request.metadata()).await?;
         let (queue, messages) = mpsc::channel(QUEUE_CAPACITY);
         let (plans, answers) = (self.clone(), request.into_inner());
-        let written = peer.map(|peer| peer.written).unwrap_or_default();
+        let written = peer.as_ref().map(|peer| peer.written.clone());
+        let written = written.unwrap_or_default();
         let counters = self.entrance.counters.clone();
         let outgoing = Outgoing::new(queue.clone(), written, counters.clone());
         tokio::spawn(async move {
+            let from = peer.as_ref().map_or("", |peer| &peer.origin.text);
             tokio::select! {
-                () = session::run(&plans, &admission, answers, outgoing) => {}
+                () = session::run(&plans, &admission, from, answers, outgoing) => {}
                 refusal = admission.revoked() => {
                     let node = admission.node().unwrap_or_default();
                     plans.entrance.refusals.note(node, &refusal);
                     // An agent that does not read notices when its connection ends.
                     drop(timeout(KEEP_ALIVE_INTERVAL, queue.send(Err(refusal.into()))).await);
                 }
+            }
+            if let Some(peer) = peer {
+                peer.leave();
             }
         });
         counters.opened();
@@ -126,22 +141,29 @@ impl Plans {
                  --token-file, without --insecure",
             )
         };
-        let admitted = match peer.filter(|peer| peer.plain) {
-            Some(_) => Err(plain()),
-            None => self.entrance.gate.admit(metadata, self.source(peer)).await,
+        let again = || {
+            Refusal::new(
+                Reason::too_many,
+                "a connection serves one stream; open a new connection for the next one",
+            )
         };
-        let from = peer.map_or("", |peer| &peer.from);
+        let admitted = match peer {
+            Some(peer) if !peer.may_ask() => Err(again()),
+            Some(peer) if peer.plain => Err(plain()),
+            _ => self.entrance.gate.admit(metadata, self.source(peer)).await,
+        };
+        let admitted = admitted.and_then(|admission| {
+            let is_first = peer.is_none_or(Peer::let_in);
+            is_first.then_some(admission).ok_or_else(again)
+        });
+        let from = peer.map_or("", |peer| &peer.origin.text);
         let admitted = admitted.inspect_err(|refusal| self.entrance.refusals.note(from, refusal));
-        if let Some(peer) = peer.filter(|_| admitted.is_ok()) {
-            peer.let_in();
-        }
         Ok(admitted?)
     }
 
     /// Where a client connects from. The name of a Unix socket is no address.
     fn source(&self, peer: Option<&Peer>) -> Source {
-        let address = peer.and_then(|peer| peer.from.parse::<IpAddr>().ok());
-        let address = address.map(|address| address.to_canonical());
+        let address = peer.and_then(|peer| peer.origin.address);
         let is_node = address.is_some_and(|address| self.store.is_node_address(address));
         Source { address, is_node }
     }
@@ -179,11 +201,16 @@ pub async fn serve(
         ages: new_ages.subscribe(),
         pace: Pace::default(),
         whole_plans: WholePlans::new(entrance.counters.clone()),
+        streams: StreamRate::default(),
+        relists: Relists::default(),
         ending,
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES);
     let server = tonic::transport::Server::builder()
         .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_concurrent_streams(entrance.authenticates().then_some(1_u32))
         .add_service(plans);
     let path = match &socket {
         Socket::Unix(_, path) => Some(path.clone()),

@@ -7,11 +7,13 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, wire};
 use prost::Message as _;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 use tonic::Status;
 
 use super::session::End;
@@ -19,6 +21,9 @@ use crate::telemetry::metrics::Counters;
 
 /// Maximum number of waiting bytes at which another message is produced.
 const MAX_WAITING_BYTES: u64 = 2 * CHUNK_BYTES as u64;
+
+/// Time for an agent to take the reason why its stream ends. An agent that reads nothing does not get it.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The queue of messages. It allocates 32 slots at once, so it holds pointers.
 pub(super) type Queue = mpsc::Sender<Result<Box<wire::PlanMessage>, Status>>;
@@ -90,7 +95,7 @@ impl Outgoing {
 
     /// Sends the agent the reason why its stream ends.
     pub(super) async fn end(&self, status: Status) {
-        drop(self.queue.send(Err(status)).await);
+        drop(timeout(END_TIMEOUT, self.queue.send(Err(status))).await);
     }
 
     /// The agent has answered all messages, so nothing waits. Resets the count: the connection also counts frames,
@@ -118,10 +123,6 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
     use super::*;
 
     fn items(bytes: usize) -> Message {

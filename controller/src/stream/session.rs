@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
-use portolan_plan::{BUCKETS, BucketHashes, PlanHash};
 use portolan_planner::model::Kind;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{CHUNK_BYTES, OLDEST_WIRE_VERSION, wire};
+use portolan_proto::{CHUNK_BYTES, wire};
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
@@ -22,11 +21,13 @@ use super::answers::Answers;
 use super::behind;
 use super::confirmed::Confirmed;
 use super::draining::Draining;
+use super::opening;
 use super::outgoing::Outgoing;
 use super::pace::Turns;
+use super::received::Hello;
 use super::trip::Trip;
-use crate::agent_registry::{AgentRegistry, InForce, StreamId};
-use crate::auth::Admission;
+use crate::agent_registry::{AgentRegistry, InForce, Registered};
+use crate::auth::{Admission, Reason, Refusal};
 use crate::store::{Begin, Held, Outdated, Store, Walk};
 use crate::watch::Mark;
 
@@ -36,6 +37,8 @@ pub(super) enum End {
     Gone,
     /// The server ends it; the agent gets the reason.
     Refused(Status),
+    /// A newer stream of the node was opened.
+    Replaced,
 }
 
 impl From<Status> for End {
@@ -44,16 +47,17 @@ impl From<Status> for End {
     }
 }
 
-/// Serves one agent until it goes away, breaks the protocol, or this server ends.
+/// Serves one agent until it goes away, breaks the protocol, or this server ends. `from` is its address, for logs.
 pub(super) async fn run(
     plans: &Plans,
     admission: &Admission,
+    from: &str,
     answers: Streaming<wire::AgentMessage>,
     outgoing: Outgoing,
 ) {
     let (mut ending, queue) = (plans.ending.clone(), outgoing.queue());
     tokio::select! {
-        () = serve(plans, admission, answers, outgoing) => {}
+        () = serve(plans, admission, from, answers, outgoing) => {}
         // An agent that does not read notices when the connection ends.
         _ = ending.wait_for(|ending| *ending) => drop(queue.try_send(Err(Status::unavailable(
             "this controller is ending",
@@ -64,44 +68,38 @@ pub(super) async fn run(
 async fn serve(
     plans: &Plans,
     admission: &Admission,
+    from: &str,
     mut messages: Streaming<wire::AgentMessage>,
     mut outgoing: Outgoing,
 ) {
-    let mut hello = match messages.message().await {
-        Ok(Some(wire::AgentMessage {
-            message: Some(Answer::Hello(hello)),
-        })) => hello,
-        Ok(_) => {
-            let wrong = Status::invalid_argument("the first message has to be a Hello");
-            outgoing.end(wrong).await;
-            return;
-        }
-        Err(_) => return,
+    let (hello, held) = match opening::begin(plans, admission, from, &mut messages).await {
+        Ok(begun) => begun,
+        Err(Some(status)) => return outgoing.end(status).await,
+        Err(None) => return,
     };
-    if let Err(refusal) = admission.covers(&hello.node) {
-        plans.entrance.refusals.note(&hello.node, &refusal);
-        outgoing.end(refusal.into()).await;
-        return;
-    }
-    if let Some(refusal) = age::refusal(plans, &hello) {
-        outgoing.end(refusal).await;
-        return;
-    }
-    let held = held_by(&hello);
-    // Free it: it takes kilobytes and is not needed again.
-    hello.bucket_hashes = Vec::new();
-    let stream = OnBoard::new(&plans.registry, &hello, admission.pod());
+    let mut stream = OnBoard::new(&plans.registry, &hello, admission.pod());
     connected(&hello);
-    let in_force = stream.in_force.clone();
     let mut answers = Answers::new(messages, admission);
-    let ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing).await;
+    let in_force = stream.registered.in_force.clone();
+    let ended = tokio::select! {
+        ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing) => ended,
+        _ = &mut stream.registered.replaced => Err(End::Replaced),
+    };
     drop(stream);
-    if let Err(End::Refused(status)) = ended {
-        plans.entrance.counters.broken();
-        refused(&hello, &status);
-        outgoing.end(status).await;
-    } else {
-        gone(&hello);
+    match ended {
+        Err(End::Refused(status)) => {
+            plans.entrance.counters.broken();
+            refused(&hello.node, &status);
+            outgoing.end(status).await;
+        }
+        Err(End::Replaced) => {
+            let words = "a newer stream of this node was opened, so this one ends; check whether two agents run on the \
+                         node";
+            let refusal = Refusal::new(Reason::replaced, words);
+            plans.entrance.refusals.note(&hello.node, &refusal);
+            outgoing.end(refusal.into()).await;
+        }
+        Ok(()) | Err(End::Gone) => gone(&hello),
     }
 }
 
@@ -109,66 +107,50 @@ async fn serve(
 struct OnBoard<'a> {
     registry: &'a AgentRegistry,
     node: &'a str,
-    stream: StreamId,
-    in_force: InForce,
+    registered: Registered,
 }
 
 impl<'a> OnBoard<'a> {
-    fn new(registry: &'a AgentRegistry, hello: &'a wire::Hello, pod: Option<&str>) -> Self {
-        let (node, version) = (&hello.node, &hello.agent_version);
-        let (stream, in_force) = registry.connected(node, version, pod, SystemTime::now());
+    fn new(registry: &'a AgentRegistry, hello: &'a Hello, pod: Option<&str>) -> Self {
+        let now = SystemTime::now();
+        let registered = registry.connected(&hello.node, &hello.agent_version, pod, now);
+        registry.schedulers(&hello.node, &hello.schedulers);
         Self {
             registry,
-            node,
-            stream,
-            in_force,
+            node: &hello.node,
+            registered,
         }
     }
 }
 
 impl Drop for OnBoard<'_> {
     fn drop(&mut self) {
-        self.registry
-            .gone(self.node, self.stream, SystemTime::now());
+        let (id, now) = (self.registered.id, SystemTime::now());
+        self.registry.gone(self.node, id, now);
     }
 }
 
-fn connected(hello: &wire::Hello) {
-    info!(
-        node = hello.node,
-        agent = hello.agent_version,
-        "agent connected"
-    );
+fn connected(hello: &Hello) {
+    let (node, agent) = (&*hello.node, &*hello.agent_version);
+    info!(node, agent, "agent connected");
 }
 
-fn refused(hello: &wire::Hello, status: &Status) {
-    warn!(
-        node = hello.node,
-        reason = status.message(),
-        "agent refused"
-    );
+fn refused(node: &str, status: &Status) {
+    warn!(node, reason = status.message(), "agent refused");
 }
 
-fn gone(hello: &wire::Hello) {
-    info!(node = hello.node, "agent gone");
+fn gone(hello: &Hello) {
+    info!(node = &*hello.node, "agent gone");
 }
 
 async fn follow(
     plans: &Plans,
-    hello: &wire::Hello,
-    held: Result<Held, End>,
+    hello: &Hello,
+    held: Held,
     in_force: InForce,
     answers: &mut Answers<'_>,
     outgoing: &mut Outgoing,
 ) -> Result<(), End> {
-    if hello.wire_version < OLDEST_WIRE_VERSION {
-        let versions = format!(
-            "the agent uses wire version {}, but this controller needs at least {OLDEST_WIRE_VERSION}: \
-             upgrade the agent",
-            hello.wire_version
-        );
-        return Err(End::Refused(Status::failed_precondition(versions)));
-    }
     let store = &plans.store;
     let (mut changes, mut ages) = (store.changes(), plans.ages.clone());
     ages.mark_unchanged();
@@ -177,7 +159,7 @@ async fn follow(
         plans,
         hello,
         outgoing,
-        held: held?,
+        held,
         batches: 0,
         sent_marks: BTreeMap::new(),
         records: AgentRecords {
@@ -217,7 +199,7 @@ async fn follow(
 /// The state of serving one agent.
 struct Serving<'a> {
     plans: &'a Plans,
-    hello: &'a wire::Hello,
+    hello: &'a Hello,
     outgoing: &'a mut Outgoing,
     held: Held,
     /// Number of batches sent.
@@ -242,9 +224,9 @@ impl Serving<'_> {
     /// Sends a batch if one is due, and processes the answer.
     async fn serve(&mut self, answers: &mut Answers<'_>) -> Result<Served, End> {
         let (store, plans) = (&self.plans.store, &self.plans.whole_plans);
-        let node = &self.hello.node;
+        let node = &*self.hello.node;
         if self.batches == 0 {
-            behind::catch_up(store, self.hello).await?;
+            behind::catch_up(store, self.hello, &self.plans.relists).await?;
         }
         // Before the contents of the batch are determined: later plans may not be part of it.
         let made = Instant::now();
@@ -293,25 +275,6 @@ impl Serving<'_> {
         self.sent_marks.clear();
         Served::Again
     }
-}
-
-/// The plan that an agent reports to hold.
-fn held_by(hello: &wire::Hello) -> Result<Held, End> {
-    let Some(hash) = PlanHash::from_bytes(&hello.plan_hash) else {
-        // With a watermark it had a plan, and must not get an older one.
-        let is_new = hello.plan_hash.is_empty() && hello.watermark.is_none();
-        return Ok(if is_new { Held::Nothing } else { Held::Unknown });
-    };
-    let buckets = match hello.bucket_hashes.len() {
-        0 => None,
-        length => Some(
-            BucketHashes::from_bytes(&hello.bucket_hashes).ok_or_else(|| {
-                let wrong = format!("hello.bucket_hashes: {length} bytes are not {BUCKETS} hashes");
-                End::Refused(Status::invalid_argument(wrong))
-            })?,
-        ),
-    };
-    Ok(Held::Reported(hash, buckets))
 }
 
 /// The result of sending a batch.

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_proto::{MAX_TRIGGERS, TraceContext, wire};
 
+use super::received::Hello;
 use crate::store::cause::Cause;
 use crate::telemetry::changes::{Answered, Changes, Delivered, new_span};
 
@@ -61,13 +62,13 @@ impl Trip {
     }
 
     /// Records the agent's answer.
-    pub(super) fn answered(&self, hello: &wire::Hello, ack: &wire::Ack) {
+    pub(super) fn answered(&self, hello: &Hello, ack: &wire::Ack) {
         if self.causes.is_empty() {
             return;
         }
         self.changes.delivered(Delivered {
-            node: hello.node.as_str().into(),
-            agent_version: hello.agent_version.as_str().into(),
+            node: hello.node.clone(),
+            agent_version: hello.agent_version.clone(),
             causes: self.causes.clone(),
             span: self.span,
             batch: ack.batch,

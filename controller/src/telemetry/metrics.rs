@@ -21,6 +21,7 @@ use crate::freshness::Freshness;
 use crate::refusal::Reason;
 use crate::store::Store;
 use crate::telemetry::changes::Figures;
+use crate::telemetry::lists::Lists;
 use crate::telemetry::load::Load;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -184,6 +185,8 @@ impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let total = self.store.nodes();
         let (in_force, behind) = self.convergence();
+        let is_node = |node: &str| self.store.has_node(node);
+        let (troubled, most) = self.agent_registry.failing_services(is_node);
         let gauges = [
             (
                 "portolan_controller_connected_agents",
@@ -205,6 +208,16 @@ impl Collector for Sources {
                 "portolan_controller_nodes_disconnected",
                 "Nodes with a plan but without a stream to this controller",
                 total.saturating_sub(in_force + behind),
+            ),
+            (
+                "portolan_controller_nodes_with_failing_services",
+                "Nodes with a stream to this controller on which some Services are not in force, although the rest of the plan may be",
+                troubled,
+            ),
+            (
+                "portolan_controller_failing_services_max",
+                "Largest number of Services that are not in force on one node with a stream to this controller",
+                usize::try_from(most).unwrap_or(usize::MAX),
             ),
         ];
         encode_gauges(&gauges, &mut encoder)
@@ -264,6 +277,7 @@ impl Metrics {
     pub fn new(counters: &Counters, agent_registry: Arc<AgentRegistry>, store: Arc<Store>) -> Self {
         let mut registry = Registry::default();
         counters.register(&mut registry);
+        registry.register_collector(Box::new(Lists(store.clone())));
         registry.register_collector(Box::new(Sources {
             agent_registry,
             store,
@@ -358,12 +372,19 @@ mod tests {
         portolan_controller_connected_agents 0
         portolan_controller_endpoints_held 0
         portolan_controller_endpoints_vanished 0
+        portolan_controller_failing_services_max 0
+        portolan_controller_lists_total{kind="EndpointSlice"} 0
+        portolan_controller_lists_total{kind="Node"} 0
+        portolan_controller_lists_total{kind="ProxyConfig"} 0
+        portolan_controller_lists_total{kind="Service"} 0
+        portolan_controller_lists_total{kind="ServiceCIDR"} 0
         portolan_controller_node_programming_duration_seconds_bucket{le="+Inf"} 0
         portolan_controller_node_programming_duration_seconds_count 0
         portolan_controller_node_programming_duration_seconds_sum 0.0
         portolan_controller_nodes_behind 0
         portolan_controller_nodes_disconnected 0
         portolan_controller_nodes_in_force 0
+        portolan_controller_nodes_with_failing_services 0
         portolan_controller_objects_age_seconds{kind="EndpointSlice"} 0
         portolan_controller_objects_age_seconds{kind="Node"} 0
         portolan_controller_objects_age_seconds{kind="ProxyConfig"} 0
@@ -387,8 +408,10 @@ mod tests {
         portolan_controller_stream_refusals_total{reason="not_accepted"} 0
         portolan_controller_stream_refusals_total{reason="other_node"} 1
         portolan_controller_stream_refusals_total{reason="plain_text"} 0
+        portolan_controller_stream_refusals_total{reason="replaced"} 0
         portolan_controller_stream_refusals_total{reason="service_account"} 0
         portolan_controller_stream_refusals_total{reason="silent"} 0
+        portolan_controller_stream_refusals_total{reason="too_many"} 0
         portolan_controller_stream_waiting_bytes_max 0
         portolan_controller_streams_total 0
         portolan_controller_token_keys 0

@@ -2,5 +2,6 @@
 
 mod ages;
 pub mod changes;
+mod lists;
 pub(crate) mod load;
 pub mod metrics;

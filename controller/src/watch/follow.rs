@@ -24,6 +24,7 @@ use super::mark::Ledger;
 use super::object::{Text, identity, read};
 use super::once;
 use super::problem::Problem;
+use super::relists::Relists;
 use super::triggers::Triggers;
 use super::{Answer, Arrival, Collection as _, ObjectUpdate};
 use crate::freshness::Freshness;
@@ -45,7 +46,7 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 /// Maximum delay before a new list. A watch that lasts longer resets the delay.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// Interval between two requests for a kind that the server does not serve.
-const UNKNOWN_KIND_RETRY_DELAY: Duration = Duration::from_secs(60);
+const UNKNOWN_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 type Events = BoxStream<'static, Result<WatchEvent<Text>, kube::Error>>;
 
@@ -69,7 +70,7 @@ pub(super) async fn run(
         pause: INITIAL_BACKOFF,
         ledger: Ledger::default(),
         triggers: Triggers::new(SystemTime::now()),
-        asked,
+        relists: Relists::new(asked),
     };
     follower.run().await;
 }
@@ -95,8 +96,8 @@ struct Follower {
     ledger: Ledger,
     /// Which trigger times of EndpointSlices count.
     triggers: Triggers,
-    /// Requests a list.
-    asked: Arc<Notify>,
+    /// When lists that agents requested may begin.
+    relists: Relists,
 }
 
 impl Follower {
@@ -118,9 +119,7 @@ impl Follower {
                     }
                 }
                 End::Asked => debug!(kind = self.kind.name(), "listing again on request"),
-                End::Unknown => {
-                    drop(timeout(UNKNOWN_KIND_RETRY_DELAY, self.asked.notified()).await);
-                }
+                End::Unknown => drop(timeout(UNKNOWN_RETRY_DELAY, self.relists.next()).await),
                 End::NoStreams => {
                     self.streams = false;
                     if !std::mem::replace(&mut self.said_pages, true) {
@@ -141,6 +140,9 @@ impl Follower {
 
     /// Lists if there is no version to resume from, then watches.
     async fn follow(&mut self, version: Option<String>) -> Result<std::convert::Infallible, End> {
+        if version.is_none() {
+            self.relists.begin();
+        }
         let (events, version) = match version {
             Some(version) => (self.open(&version, false).await?, version),
             None if self.streams => self.stream_all().await?,
@@ -266,7 +268,7 @@ impl Follower {
         loop {
             let event = tokio::select! {
                 event = timeout(IDLE_TIMEOUT, events.next()) => event,
-                () = self.asked.notified() => return Err(End::Asked),
+                () = self.relists.next() => return Err(End::Asked),
             };
             let event = match event {
                 Ok(Some(Ok(event))) => event,
@@ -341,7 +343,8 @@ impl Follower {
     /// Sends a list, as of this version.
     async fn send_all(&mut self, all: All, version: &str) -> Result<(), End> {
         let (update, identities) = all.finish();
-        self.ledger.all(identities.into_iter(), version);
+        let began = self.relists.end();
+        self.ledger.all(identities.into_iter(), version, began);
         self.send(Some(update), None).await
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan_planner::model::ObjectId;
+use tokio::time::Instant;
 use xxhash_rust::xxh3::Xxh3;
 
 /// How far a kind was read.
@@ -14,6 +15,8 @@ pub struct Mark {
     pub sum: u64,
     /// Number of lists of the kind; each one is a consistent read.
     pub lists: u64,
+    /// When the request of the last list began. The list contains everything that any controller had read before.
+    pub began: Option<Instant>,
 }
 
 /// Keeps the mark of one kind.
@@ -46,14 +49,20 @@ impl Ledger {
         self.mark
     }
 
-    /// Replaces all objects by those of a list of this version.
-    pub(super) fn all(&mut self, objects: impl Iterator<Item = Identity>, version: &str) {
+    /// Replaces all objects by those of a list of this version, whose request began at this time.
+    pub(super) fn all(
+        &mut self,
+        objects: impl Iterator<Item = Identity>,
+        version: &str,
+        began: Instant,
+    ) {
         self.of = objects
             .map(|object| (object.id.clone(), object.hash()))
             .collect();
         let hashes = self.of.values();
         self.mark.sum = hashes.fold(0, |sum: u64, hash| sum.wrapping_add(*hash));
         self.mark.lists += 1;
+        self.mark.began = Some(began);
         // Even if this version is older: a restored store starts again from there.
         self.mark.newest = number(version);
     }
@@ -100,12 +109,13 @@ mod tests {
     #[test]
     fn equal_objects_have_equal_sums_in_any_order() {
         let mut watched = Ledger::default();
-        watched.all([node("a", "3"), node("b", "4")].into_iter(), "5");
+        let now = Instant::now();
+        watched.all([node("a", "3"), node("b", "4")].into_iter(), "5", now);
         watched.present(&node("c", "6"));
         watched.present(&node("a", "7"));
         watched.gone(&node("b", "8"));
         let mut listed = Ledger::default();
-        listed.all([node("a", "7"), node("c", "6")].into_iter(), "9");
+        listed.all([node("a", "7"), node("c", "6")].into_iter(), "9", now);
         assert_eq!(watched.mark().sum, listed.mark().sum);
         assert_eq!((watched.mark().newest, listed.mark().newest), (8, 9));
         listed.present(&node("c", "10"));
@@ -115,9 +125,10 @@ mod tests {
     #[test]
     fn a_restored_store_is_older_and_still_authoritative() {
         let mut ledger = Ledger::default();
-        ledger.all([node("a", "900")].into_iter(), "1000");
+        let now = Instant::now();
+        ledger.all([node("a", "900")].into_iter(), "1000", now);
         ledger.passed("1200");
-        ledger.all([node("a", "100")].into_iter(), "200");
+        ledger.all([node("a", "100")].into_iter(), "200", now);
         assert_eq!((ledger.mark().newest, ledger.mark().lists), (200, 2));
     }
 }

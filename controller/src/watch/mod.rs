@@ -12,6 +12,7 @@ mod mark;
 mod object;
 mod once;
 mod problem;
+mod relists;
 mod triggers;
 
 pub use collection::Collection;
@@ -83,7 +84,8 @@ impl Relist {
         Self(Kind::ALL.map(|kind| (kind, Arc::default())).into())
     }
 
-    /// Requests a list of a kind by a consistent read. The watch of the kind performs it as soon as it can.
+    /// Requests a list of a kind by a consistent read. The watch of the kind performs it, for all requests at a time,
+    /// and rarely: a list of a large cluster is expensive.
     pub fn ask(&self, kind: Kind) {
         if let Some(asked) = self.0.get(&kind) {
             asked.notify_one();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_controller::agent_registry::{Acked, Delivery, Drift, InForce, StreamId};
-use portolan_controller::publish::{Previous, status};
+use portolan_controller::publish::{Previous, judge, status};
+use portolan_controller::troubled::{ServiceTrouble, TroubleReason, Troubled};
 use portolan_crds::ProxyPlanStatus;
-use portolan_plan::PlanHash;
+use portolan_plan::{Failing, PlanHash, ServiceId};
 
 use crate::world::at;
 
@@ -22,6 +23,8 @@ fn delivery(acked: Acked) -> Delivery {
         drifted: Some(Arc::default()),
         closed_ports: Arc::default(),
         unwritten_settings: Arc::default(),
+        schedulers: Arc::default(),
+        troubled: None,
         in_force: InForce::default(),
     }
 }
@@ -116,16 +119,65 @@ fn each_state_of_an_agent_has_its_reason() {
         ],
         "its answer to an earlier batch does not count"
     );
-    let unreadable = Acked {
-        undecodable: vec!["head/shop/cart".into()],
+    let unreadable = |key: &str| Acked {
+        undecodable: vec![key.into()],
         ..applied()
     };
-    assert_eq!(of(unreadable)[0], "Applied False EntriesUnreadable 5");
+    assert_eq!(
+        of(unreadable("node"))[0],
+        "Applied False EntriesUnreadable 5"
+    );
+    assert_eq!(
+        of(unreadable("head/shop/cart"))[0],
+        "Applied True Applied 5",
+        "S-229: that Service is an exception"
+    );
     let differs = Acked {
         applied: None,
         ..applied()
     };
     assert_eq!(of(differs)[2], "Healthy False NotInKernel 5");
+}
+
+/// S-229: Services that fail are shown, and determine no condition: the same conditions need no write.
+#[test]
+fn services_that_fail_are_named_and_the_plan_is_in_force() {
+    let trouble = |name: &str, in_force| ServiceTrouble {
+        service: ServiceId::new("shop", name),
+        reason: TroubleReason::SchedulerMissing,
+        message: "no lblc".into(),
+        in_force,
+    };
+    let troubled = Delivery {
+        troubled: Some(Arc::new(Troubled {
+            failing: Failing::default(),
+            failing_services: 70,
+            shown: vec![trouble("cart", false), trouble("web", true)],
+        })),
+        schedulers: vec!["mh".into(), "rr".into()].into(),
+        ..delivery(applied())
+    };
+    let before = status(Some(&delivery(applied())), at(5), &Previous::default());
+    let after = status(Some(&troubled), at(9), &Previous::read(&before));
+    assert_eq!(conditions(&after), conditions(&before));
+    assert!(!Previous::read(&before).differs_from(&judge(Some(&troubled))));
+    assert_eq!(after.failing_services, Some(70));
+    let shown: Vec<_> = after
+        .troubles
+        .iter()
+        .map(|shown| (&*shown.service, &*shown.reason, shown.in_force))
+        .collect();
+    let expected = [
+        ("shop/cart", "SchedulerMissing", false),
+        ("shop/web", "SchedulerMissing", true),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(after.schedulers, ["mh", "rr"]);
+    let words = &after.conditions[0].message;
+    assert!(
+        words.ends_with("except for 70 Services; see status.troubles"),
+        "{words}"
+    );
 }
 
 #[test]

@@ -145,9 +145,9 @@ impl World {
     /// The agent of a node connects and has received its plan.
     pub(crate) fn agent(&self, node: &str) -> StreamId {
         let now = wall();
-        let (stream, _) = self.registry.connected(node, "0.1.0", None, now);
+        let stream = self.registry.connected(node, "0.1.0", None, now);
         self.registry.acked(node, applied(), now);
-        stream
+        stream.id
     }
 
     /// A stored plan.

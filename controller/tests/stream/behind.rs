@@ -3,12 +3,18 @@
 use std::collections::BTreeMap;
 
 use portolan_controller::watch::Mark;
+use portolan_planner::model::Kind;
+use tokio::time::Instant;
 
 use super::*;
-use portolan_planner::model::Kind;
 
 fn read(newest: u64, sum: u64, lists: u64) -> BTreeMap<Kind, Mark> {
-    let mark = Mark { newest, sum, lists };
+    let mark = Mark {
+        newest,
+        sum,
+        lists,
+        began: None,
+    };
     [(Kind::Service, mark)].into()
 }
 
@@ -74,9 +80,67 @@ async fn a_new_list_counts_however_old_it_is() {
     controller.store.note_planned();
     let mut agent = Agent::say(&controller, hello(watermark(1000, 2))).await;
     assert_eq!(asked.recv().await, Some(Kind::Service));
-    controller.store.note_marks(&read(200, 3, 2));
+    let mut marks = read(200, 3, 2);
+    marks.entry(Kind::Service).or_default().began = Some(Instant::now());
+    controller.store.note_marks(&marks);
     controller.store.note_planned();
     assert!(agent.batch().await.snapshot);
+}
+
+/// I-12: a list that began before the agent came may be older than its plan.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_had_begun_before_the_agent_came_does_not_count() {
+    let controller = Controller::start(1).await;
+    let mut asked = controller.asked();
+    controller.store.note_marks(&read(5, 1, 1));
+    controller.store.note_planned();
+    let began = Instant::now();
+    let mut agent = Agent::say(&controller, hello(watermark(9, 2))).await;
+    assert_eq!(asked.recv().await, Some(Kind::Service));
+    let mut marks = read(7, 3, 2);
+    marks.entry(Kind::Service).or_default().began = Some(began);
+    controller.store.note_marks(&marks);
+    controller.store.note_planned();
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    assert!(early.is_err(), "{early:?}");
+    marks.entry(Kind::Service).or_default().began = Some(Instant::now());
+    controller.store.note_marks(&marks);
+    controller.store.note_planned();
+    assert!(agent.batch().await.snapshot);
+}
+
+/// The watch usually delivers what the agent has, within milliseconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_the_watch_catches_up_with_causes_no_list() {
+    let controller = Controller::start(1).await;
+    let mut asked = controller.asked();
+    controller.store.note_marks(&read(5, 1, 1));
+    controller.store.note_planned();
+    let mut agent = Agent::say(&controller, hello(watermark(9, 2))).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    assert!(early.is_err(), "{early:?}");
+    controller.store.note_marks(&read(9, 2, 1));
+    controller.store.note_planned();
+    assert!(agent.batch().await.snapshot);
+    assert!(asked.try_recv().is_err(), "nothing was listed again");
+}
+
+/// An agent that reports more than there can be causes one list a minute, and never gets an older plan.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_watermark_causes_one_list() {
+    let controller = Controller::start(1).await;
+    let mut asked = controller.asked();
+    controller.store.note_marks(&read(5, 1, 1));
+    controller.store.note_planned();
+    let forged = || hello(watermark(u64::MAX, 2));
+    let mut agent = Agent::say(&controller, forged()).await;
+    assert_eq!(asked.recv().await, Some(Kind::Service));
+    let mut next = Agent::say(&controller, forged()).await;
+    assert_eq!(agent.end().await.code(), tonic::Code::Aborted);
+    // Longer than the wait for the watch.
+    let message = tokio::time::timeout(Duration::from_secs(5), next.messages.message());
+    assert!(message.await.is_err(), "it got a message");
+    assert!(asked.try_recv().is_err(), "it caused another list");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Agent, Controller, LIMIT, NODE};
+use super::{Agent, Controller, LIMIT, two_nodes};
 
 /// Number of streams; `PORTOLAN_FUZZ_CASES` overrides it.
 fn cases() -> Option<usize> {
@@ -40,9 +40,10 @@ fn hello() -> impl Strategy<Value = wire::Hello> {
     let version = prop_oneof![6 => 1..=WIRE_VERSION, 1 => any::<u32>()];
     let buckets = prop_oneof![4 => Just(Vec::new()), 1 => vec(any::<u8>(), 256 * 16), 1 => vec(any::<u8>(), 0..40)];
     let age = prop_oneof![3 => Just(0), 1 => 1..20_u64, 1 => any::<u64>()];
-    let rest = (hash(), buckets, prop::option::of(watermark()), age);
+    let schedulers = vec("[a-z]{0,20}", 0..4);
+    let rest = (hash(), buckets, prop::option::of(watermark()), age, schedulers);
     (node, version, rest).prop_map(
-        |(node, wire_version, (plan_hash, bucket_hashes, watermark, younger_than_milliseconds))| {
+        |(node, wire_version, (plan_hash, bucket_hashes, watermark, age, schedulers))| {
             wire::Hello {
                 node,
                 wire_version,
@@ -50,10 +51,29 @@ fn hello() -> impl Strategy<Value = wire::Hello> {
                 plan_hash,
                 bucket_hashes,
                 watermark,
-                younger_than_milliseconds,
+                younger_than_milliseconds: age,
+                schedulers,
             }
         },
     )
+}
+
+fn troubles() -> impl Strategy<Value = wire::Troubles> {
+    let trouble = ("[a-z/]{0,8}", "\\PC{0,12}", any::<bool>());
+    let trouble = trouble.prop_map(|(service, text, in_force)| wire::ServiceTrouble {
+        service,
+        reason: text.clone(),
+        message: text,
+        in_force,
+    });
+    let failing = prop_oneof![40 => vec(any::<u64>(), 0..4), 1 => vec(any::<u64>(), 1000..1100)];
+    (vec(trouble, 0..12), failing, any::<u32>()).prop_map(|(shown, failing, failing_services)| {
+        wire::Troubles {
+            shown,
+            failing,
+            failing_services,
+        }
+    })
 }
 
 /// Durations that no agent measures.
@@ -82,9 +102,10 @@ fn answer() -> impl Strategy<Value = Answer> {
         words(),
         any::<bool>(),
         words(),
+        prop::option::of(troubles()),
     );
     let ack = ack.prop_map(
-        |(batch, received, applied, many, failures, refused, undecodable)| {
+        |(batch, received, applied, many, failures, refused, undecodable, troubles)| {
             Answer::Ack(wire::Ack {
                 batch,
                 received_hash: received,
@@ -96,6 +117,7 @@ fn answer() -> impl Strategy<Value = Answer> {
                 refused,
                 undecodable,
                 timing: Some(timing(many)),
+                troubles,
             })
         },
     );
@@ -114,15 +136,17 @@ fn answer() -> impl Strategy<Value = Answer> {
         words(),
         words(),
         hash(),
+        prop::option::of(troubles()),
     );
     let status = status.prop_map(
-        |(draining, drift, closed_ports, unwritten_settings, applied_hash)| {
+        |(draining, drift, closed_ports, unwritten_settings, applied_hash, troubles)| {
             Answer::Status(wire::Status {
                 draining,
                 drift,
                 closed_ports,
                 unwritten_settings,
                 applied_hash,
+                troubles,
             })
         },
     );
@@ -171,7 +195,8 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
     let mut controller = Controller::start(3).await;
     let endpoint = Endpoint::from_shared(controller.address.clone()).unwrap();
     let channel = endpoint.connect().await.unwrap();
-    let mut witness = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    controller.publish(&two_nodes(), 3);
+    let mut witness = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
     let first = witness.batch().await;
     witness.ack(first.number, false).await;
 
@@ -204,9 +229,9 @@ async fn no_agent_can_make_a_controller_panic_or_disturb_others() {
         .await
         .expect("all streams end");
     // Earlier agents are still served, and new ones too.
-    controller.publish(NODE, 2);
+    controller.publish(&two_nodes(), 2);
     let second = witness.batch().await;
     assert!(!second.snapshot && second.hash != first.hash, "{second:?}");
-    let mut next = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+    let mut next = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
     assert_eq!(next.batch().await.hash, second.hash);
 }

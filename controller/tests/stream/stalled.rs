@@ -4,7 +4,7 @@ use portolan_controller::telemetry::metrics::{Format, Metrics};
 use portolan_proto::{CHUNK_BYTES, WIRE_VERSION, wire};
 use tonic::transport::Endpoint;
 
-use super::{Agent, Controller, NODE};
+use super::{Agent, Controller, two_nodes};
 
 /// It reads no message. A gRPC client would read some megabytes on its behalf.
 async fn stalled(controller: &Controller, node: &str) -> Agent {
@@ -33,8 +33,8 @@ async fn an_agent_that_does_not_read_delays_no_other() {
     let mut controller = Controller::start(4_000).await;
     let stalled = stalled(&controller, "node-a").await;
     for services in [4_001, 4_002] {
-        controller.publish(NODE, services);
-        let mut other = Agent::connect(&controller, "node-a", WIRE_VERSION).await;
+        controller.publish(&two_nodes(), services);
+        let mut other = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
         assert_eq!(other.batch().await.upserts.len(), 1 + 2 * services);
     }
     let waited = most_waited(&controller);

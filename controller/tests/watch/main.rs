@@ -9,6 +9,7 @@
 
 mod fresh;
 mod gate;
+mod relist;
 mod server;
 
 use std::sync::Arc;
@@ -378,7 +379,7 @@ async fn headless_services_and_their_slices_are_not_asked_for() {
     assert!(slices.contains(headless), "{slices}");
 }
 
-/// For any number of requests; a list starts at once if one is requested.
+/// For any number of requests; the wait is shorter if one is requested.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_the_server_does_not_know_is_asked_for_again_and_stays_empty() {
     let unknown = || Reply::Refusal(404, "the server could not find the requested resource");

@@ -153,6 +153,13 @@ impl Kernel for Watched {
         )
     }
 
+    fn has_scheduler(&mut self, name: &str) -> bool {
+        self.timed(
+            |kernel| kernel.has_scheduler(name),
+            |asked, took| asked.reading += took,
+        )
+    }
+
     fn prepare_observe(&mut self) {
         self.timed(LinuxKernel::prepare_observe, |asked, took| {
             asked.reading += took;

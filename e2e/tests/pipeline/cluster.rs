@@ -170,7 +170,7 @@ pub(crate) struct Agent {
     pub(crate) name: String,
     pub(crate) kernel: SharedModel,
     plans: Arc<PlanWatch>,
-    applied: watch::Receiver<Applied>,
+    pub(crate) applied: watch::Receiver<Applied>,
     receiver: tokio::task::JoinHandle<()>,
     programmer: JoinHandle<()>,
     state: TempDir,
@@ -219,6 +219,7 @@ impl Agent {
             applied: applied.clone(),
             draining,
             health,
+            schedulers: Vec::new,
             link: watch::Sender::default(),
         };
         Self {

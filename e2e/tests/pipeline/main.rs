@@ -12,6 +12,8 @@ mod cluster;
 mod fresher;
 mod manifests;
 
+use portolan_reconcile::VirtualServerKey;
+
 use cluster::{Agent, Cluster, settled};
 use manifests::{HINTED_SLICE, NODES, SLICE, WEB};
 
@@ -291,14 +293,8 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
     let cluster = Cluster::start();
     let agent = Agent::start(&cluster, "node-a");
     settled(&cluster, &agent).await;
-    // A scheduler that the kernel does not have (S-104).
-    cluster.write(
-        "web.yaml",
-        &WEB.replace(
-            "namespace: shop}",
-            "namespace: shop, annotations: {proxy.portolan.dev/scheduler: twos}}",
-        ),
-    );
+    // The settings name a scheduler that the kernel does not have (S-104).
+    cluster.write("config.yaml", &config("twos"));
     let failed = agent.applied_where(|applied| applied.failed > 0).await;
     // One cause is reported once; the virtual server that waits for it is counted.
     let [load] = &failed.failures[..] else {
@@ -311,6 +307,54 @@ async fn a_kernel_that_refuses_is_tried_again_until_it_does_not() {
         2,
         "S-104: the old one stays"
     );
-    cluster.write("web.yaml", WEB);
+    cluster.write("config.yaml", &config("rr"));
     settled(&cluster, &agent).await;
+}
+
+/// Settings with this scheduler.
+fn config(scheduler: &str) -> String {
+    format!(
+        "apiVersion: proxy.portolan.dev/v1alpha1\nkind: ProxyConfig\nmetadata: {{name: default}}\n\
+         spec: {{settings: {{scheduler: {scheduler}}}}}\n"
+    )
+}
+
+/// S-229: the Service is served with the settings' scheduler, and the node's plan is in force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scheduler_that_a_service_asks_for_and_the_kernel_lacks_fails_no_node() {
+    let cluster = Cluster::start();
+    let agent = Agent::start(&cluster, "node-a");
+    settled(&cluster, &agent).await;
+    let before = agent.applied.borrow().hash;
+    cluster.write(
+        "web.yaml",
+        &WEB.replace(
+            "namespace: shop}",
+            "namespace: shop, annotations: {proxy.portolan.dev/scheduler: twos}}",
+        ),
+    );
+    let applied = agent
+        .applied_where(|applied| !applied.troubles.is_empty())
+        .await;
+    assert_eq!((applied.failed, applied.failures), (0, Vec::new()));
+    assert_ne!(applied.hash, before, "the new plan is in force");
+    let web: VirtualServerKey = WEB_SERVER.parse().unwrap();
+    let scheduler = |agent: &Agent| {
+        let kernel = agent.kernel.lock();
+        kernel.state.virtual_servers[&web].scheduler.to_string()
+    };
+    assert_eq!(scheduler(&agent), "rr");
+    assert_eq!(agent.backends(WEB_SERVER).len(), 2);
+    cluster.write(
+        "web.yaml",
+        &WEB.replace(
+            "namespace: shop}",
+            "namespace: shop, annotations: {proxy.portolan.dev/scheduler: lc}}",
+        ),
+    );
+    agent
+        .applied_where(|applied| applied.troubles.is_empty())
+        .await;
+    settled(&cluster, &agent).await;
+    assert_eq!(scheduler(&agent), "lc");
 }

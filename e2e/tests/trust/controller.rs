@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::TokenReviewStatus;
+use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use portolan_agent::receive::{Access, Address, Tls, Trust};
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::auth::tls::{Pair, Presented, Spoken, server_config};
@@ -107,12 +107,7 @@ impl Reviewer for Nodes {
         Box::pin(std::future::ready(status))
     }
 
-    fn may_get<'a>(
-        &'a self,
-        _: &'a str,
-        _: &'a [String],
-        _: &'a str,
-    ) -> BoxFuture<'a, Reviewed<bool>> {
+    fn may_get<'a>(&'a self, _: &'a UserInfo, _: &'a str) -> BoxFuture<'a, Reviewed<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
 }
@@ -312,16 +307,24 @@ pub(crate) async fn agent(access: &Access, node: &str) -> Result<usize, Status> 
     Agent::open(access, node).await?.batch().await
 }
 
+/// The first message of an agent on this node.
+pub(crate) fn hello(node: &str) -> wire::Hello {
+    wire::Hello {
+        node: node.into(),
+        wire_version: WIRE_VERSION,
+        agent_version: "test".into(),
+        ..wire::Hello::default()
+    }
+}
+
 impl Agent {
     pub(crate) async fn open(access: &Access, node: &str) -> Result<Self, Status> {
+        Self::say(access, hello(node)).await
+    }
+
+    pub(crate) async fn say(access: &Access, hello: wire::Hello) -> Result<Self, Status> {
         let channel = access.connect().await.unwrap();
         let (answers, outgoing) = mpsc::channel(4);
-        let hello = wire::Hello {
-            node: node.into(),
-            wire_version: WIRE_VERSION,
-            agent_version: "test".into(),
-            ..wire::Hello::default()
-        };
         let message = Some(Answer::Hello(hello));
         answers.send(wire::AgentMessage { message }).await.unwrap();
         let request = access.request(ReceiverStream::new(outgoing)).unwrap();
@@ -361,6 +364,12 @@ impl Agent {
         let message = Some(Answer::Renewal(wire::Renewal { token }));
         let message = wire::AgentMessage { message };
         self.answers.send(message).await.unwrap();
+    }
+
+    /// Whether the stream ends, with a status or without one, before it brings anything.
+    pub(crate) async fn ends_without_a_plan(&mut self) -> bool {
+        let message = tokio::time::timeout(LIMIT, self.messages.message()).await;
+        !matches!(message.expect("a message or the end"), Ok(Some(_)))
     }
 
     async fn message(&mut self) -> Result<Message, Status> {

@@ -11,6 +11,7 @@
 mod authority;
 mod controller;
 mod misbehaving;
+mod strangers;
 
 use std::time::{Duration, SystemTime};
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use portolan_agent::receive::Access;
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::NAME;
 use super::authority::Authority;
@@ -28,19 +28,38 @@ struct Done {
     ended: u64,
     /// Requests for the plan of another node.
     asked: u64,
+    /// Streams beyond the rate of a node.
+    limited: u64,
+}
+
+impl Done {
+    /// Counts a stream beyond the rate of its node.
+    async fn limited(&mut self, status: &Status) {
+        assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+        self.limited += 1;
+        // Connections have a rate, too.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Connects, receives a batch and disconnects.
 async fn leave(access: &Access, done: &mut Done) {
     let mut agent = Agent::open(access, "node-d").await.unwrap();
-    assert!(agent.take().await.unwrap().0 > 0);
-    done.left += 1;
+    match agent.take().await {
+        Ok((entries, _)) => {
+            assert!(entries > 0);
+            done.left += 1;
+        }
+        Err(status) => done.limited(&status).await,
+    }
 }
 
 /// Accepts the plan, then acknowledges each batch with a wrong hash, until its stream ends.
 async fn lie(access: &Access, done: &mut Done) {
     let mut agent = Agent::open(access, "node-e").await.unwrap();
-    agent.batch().await.unwrap();
+    if let Err(status) = agent.batch().await {
+        return done.limited(&status).await;
+    }
     let status = loop {
         match agent.take().await {
             Ok((_, commit)) => {
@@ -122,7 +141,8 @@ async fn honest_agents_get_every_change_while_others_misbehave() {
         .await;
     controller.counted("other_node", done.asked);
     // A request for another node's plan also opens a stream; the honest and the stalled agents have one each.
-    let streams = 3 + done.left + done.ended + done.asked;
+    controller.wait_counted("too_many", done.limited).await;
+    let streams = 3 + done.left + done.ended + done.asked + done.limited;
     controller.wait_metric("streams_total", streams).await;
     drop((stalled, honest));
 }

@@ -122,6 +122,12 @@ impl Error {
         matches!(self, Self::Kernel { errno: ENOENT, request } if sets_scheduler(request))
     }
 
+    /// Whether the kernel refuses a value of the request, such as the address of a real server that is no host's.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Kernel { errno: EINVAL, .. })
+    }
+
     /// Whether the caller lacks the capability.
     #[must_use]
     pub fn is_not_permitted(&self) -> bool {
@@ -230,6 +236,14 @@ mod tests {
         assert!(unknown.is_unknown_scheduler() && !unknown.is_not_found());
         let missing = kernel(ESRCH, Request::SetService(Service::new(key(), "rr")));
         assert!(missing.is_not_found() && !missing.is_unknown_scheduler());
+    }
+
+    #[test]
+    fn a_refused_value_is_not_a_refused_caller() {
+        let server = Destination::masquerade("10.0.0.255".parse().unwrap(), 80, 1);
+        let refused = |errno| kernel(errno, Request::NewDestination(key(), server));
+        assert!(refused(EINVAL).is_invalid() && !refused(EINVAL).is_not_permitted());
+        assert!(!refused(EPERM).is_invalid() && refused(EPERM).is_not_permitted());
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Desired {
     /// Families in which the plan has no frontends and the node is not reachable. Existing rules are kept correct,
     /// but no rules are loaded if there are none.
     pub idle: BTreeSet<Family>,
+    /// Services with the settings' scheduler because the kernel lacks their own one, which is the value (S-229).
+    pub fallbacks: BTreeMap<ServiceId, Arc<str>>,
 }
 
 /// A health check port and its Service.
@@ -80,8 +82,18 @@ pub struct HealthPort {
 impl Desired {
     /// The desired kernel state for this plan on a node with this network; `None` if the plan has no node entry.
     pub fn new(plan: &NodePlan, host: &HostNetwork) -> Option<Self> {
+        Self::without(plan, host, &BTreeSet::new())
+    }
+
+    /// As [`Desired::new`], on a kernel that lacks these schedulers. A Service that asks for one of them gets the
+    /// settings' one: its other values are as valid as before, and without a virtual server no client would reach it.
+    pub fn without(
+        plan: &NodePlan,
+        host: &HostNetwork,
+        lacking: &BTreeSet<Arc<str>>,
+    ) -> Option<Self> {
         let node = plan.node()?;
-        let mut builder = Builder::new(node, host);
+        let mut builder = Builder::new(node, host, lacking);
         builder.claim_node_ports(plan);
         for (service, head) in plan.heads() {
             builder.service(plan, service, head);

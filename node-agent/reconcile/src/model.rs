@@ -56,6 +56,11 @@ pub struct ModelKernel {
 }
 
 impl ModelKernel {
+    /// Whether the kernel has a scheduler.
+    pub fn has_scheduler(name: &str) -> bool {
+        SCHEDULERS.contains(&name)
+    }
+
     /// Applies one operation.
     ///
     /// # Errors
@@ -233,7 +238,7 @@ impl ModelKernel {
 
 /// Fails if the kernel does not have a scheduler.
 fn has(scheduler: &str) -> Result<(), Refusal> {
-    need(SCHEDULERS.contains(&scheduler), Refusal::NotFound)
+    need(ModelKernel::has_scheduler(scheduler), Refusal::NotFound)
 }
 
 fn need(holds: bool, refusal: Refusal) -> Result<(), Refusal> {

@@ -220,20 +220,8 @@ fn has_sets(state: &Observed, desired: &Desired, family: Family) -> bool {
 
 /// Whether a real server takes the connections that this entry lets through.
 fn has_real_server(state: &Observed, desired: &Desired, entry: &SetEntry) -> bool {
-    let SetEntry::AddressPort {
-        address,
-        protocol,
-        port,
-    } = *entry
-    else {
-        return true;
-    };
-    let server = VirtualServerKey {
-        address,
-        port,
-        protocol,
-    };
-    accepting_servers(state, desired, &server) > 0
+    let server = entry.server();
+    server.is_none_or(|server| accepting_servers(state, desired, &server) > 0)
 }
 
 fn is_let_through(state: &Observed, server: &VirtualServerKey) -> bool {

@@ -242,6 +242,22 @@ impl SetEntry {
         }
     }
 
+    /// The virtual server of a `hash:ip,port` entry: the reverse of [`SetEntry::of`].
+    pub fn server(&self) -> Option<VirtualServerKey> {
+        match *self {
+            Self::AddressPort {
+                address,
+                protocol,
+                port,
+            } => Some(VirtualServerKey {
+                address,
+                port,
+                protocol,
+            }),
+            _ => None,
+        }
+    }
+
     /// The family of its address; `None` for a port.
     pub fn family(&self) -> Option<Family> {
         match self {

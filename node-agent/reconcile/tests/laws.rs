@@ -4,6 +4,8 @@
 
 #[path = "laws/draining.rs"]
 mod drains;
+#[path = "laws/fallback.rs"]
+mod fallback;
 #[path = "laws/part.rs"]
 mod part;
 #[path = "laws/successive.rs"]

@@ -1,11 +1,12 @@
 //! `portolan-agent init`.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use portolan_plan::NodeEntry;
+use portolan_plan::NodePlan;
 use portolan_reconcile::{HostNetwork, SysctlOp, sysctl_is_enough, sysctl_with_found, sysctls};
 use tracing::warn;
 
@@ -20,6 +21,9 @@ use crate::settings_before::SettingsBefore;
 /// Without this module, bridged packets bypass the iptables rules, and the `net.bridge.*` settings do not exist.
 const BRIDGES: &str = "br_netfilter";
 
+/// Maximum number of schedulers of Services whose modules are loaded: more than kernels have.
+const MAX_SCHEDULERS: usize = 16;
+
 /// Arguments of `portolan-agent init`.
 #[derive(Debug, Args)]
 pub(super) struct Init {
@@ -31,12 +35,14 @@ pub(super) struct Init {
 
 impl Init {
     pub(super) fn execute(self) -> anyhow::Result<()> {
-        let node = self.node();
+        let plan = self.plan();
+        let node = plan.node().cloned().unwrap_or_default();
         let scheduler = format!("ip_vs_{}", node.settings.scheduler);
         let mut report = Report::default();
         for module in MODULES.into_iter().chain([&*scheduler]) {
             report.add("module", module, load(module));
         }
+        load_for_services(&plan, &node.settings.scheduler, &mut report);
         let network = Links::open()?.observe(&self.device.name(Some(&node.settings)))?;
         let host = HostNetwork {
             machine: machine::read(),
@@ -67,14 +73,28 @@ impl Init {
             .ok()
     }
 
-    fn node(&self) -> Arc<NodeEntry> {
+    /// The saved plan of this node, as far as it can be read.
+    fn plan(&self) -> NodePlan {
         let saved = SavedPlan::new(&self.state.state_dir, "").read_of_any_node();
         let saved = saved.unwrap_or_else(|problem| {
             warn!(%problem, "the saved plan cannot be read; continuing with the default settings");
             None
         });
-        let node = saved.and_then(|(plan, _)| plan.node().cloned());
-        node.unwrap_or_default()
+        saved.map(|(plan, _)| plan).unwrap_or_default()
+    }
+}
+
+/// Loads the modules of the schedulers that Services ask for. A missing one is no failure: these Services use the
+/// settings' scheduler. Some modules can only be loaded here, before IPVS needs them (ADR 18), so deleting the agent's
+/// pod is enough after a package with modules was installed.
+fn load_for_services(plan: &NodePlan, of_settings: &Arc<str>, report: &mut Report) {
+    let asked = plan.heads().filter_map(|(_, head)| head.scheduler.as_ref());
+    let asked: BTreeSet<_> = asked.filter(|name| *name != of_settings).collect();
+    for name in asked.into_iter().take(MAX_SCHEDULERS) {
+        let module = format!("ip_vs_{name}");
+        let missing = "missing; its Services use the settings' scheduler";
+        let loaded = load(&module).unwrap_or_else(|_| missing.into());
+        report.add("module", &module, Ok(loaded));
     }
 }
 

@@ -18,7 +18,7 @@ use crate::doctor;
 use crate::health::Health;
 use crate::heartbeat::Heartbeat;
 use crate::http;
-use crate::kernel::linux::Events;
+use crate::kernel::linux::{Events, loaded_schedulers};
 use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
 use crate::loopback;
 use crate::metrics::{Metrics, Sources};
@@ -130,6 +130,7 @@ impl Run {
             applied: applied_receiver.clone(),
             draining,
             health: health.clone(),
+            schedulers: loaded_schedulers,
             link,
         };
         let loopback = loopback::serve(plans.clone(), applied_receiver.clone(), health.clone());

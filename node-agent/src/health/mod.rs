@@ -28,6 +28,9 @@ pub use progress::{FamilyState, Moment, Progress};
 
 use crate::page::{Answer, Page, Place};
 
+/// Health check ports on which the agent cannot listen, by Service, with the reason for each address.
+pub type ClosedChecks = BTreeSet<(ServiceId, String)>;
+
 /// Source of the current time.
 pub type Clock = Box<dyn Fn() -> Moment + Send + Sync>;
 
@@ -37,6 +40,7 @@ pub struct Health {
     state: Mutex<State>,
     pass_counts: watch::Sender<PassCounts>,
     closed: watch::Sender<BTreeSet<String>>,
+    closed_checks: watch::Sender<ClosedChecks>,
     unwritten: watch::Sender<BTreeSet<String>>,
     /// Counters since the start of the program.
     pub(crate) counters: Counters,
@@ -119,6 +123,7 @@ impl Health {
             state: Mutex::default(),
             pass_counts: watch::Sender::default(),
             closed: watch::Sender::default(),
+            closed_checks: watch::Sender::default(),
             unwritten: watch::Sender::default(),
             counters: Counters::default(),
         }
@@ -178,18 +183,21 @@ impl Health {
             .collect()
     }
 
-    /// Notifies of changes of the listen failures, as messages.
+    /// Notifies of changes of the listen failures of the node's own pages, as messages.
     pub fn closed(&self) -> watch::Receiver<BTreeSet<String>> {
         self.closed.subscribe()
     }
 
+    /// Notifies of changes of the listen failures of health check ports. A user chooses the port of a Service, so that
+    /// it is in use says nothing about the node (S-229).
+    pub fn closed_checks(&self) -> watch::Receiver<ClosedChecks> {
+        self.closed_checks.subscribe()
+    }
+
     /// Sets the listen failures.
-    pub(crate) fn set_closed(&self, closed: BTreeSet<String>) {
-        self.closed.send_if_modified(|published| {
-            let differs = *published != closed;
-            *published = closed;
-            differs
-        });
+    pub(crate) fn set_closed(&self, closed: BTreeSet<String>, closed_checks: ClosedChecks) {
+        publish(&self.closed, closed);
+        publish(&self.closed_checks, closed_checks);
     }
 
     /// Notifies of changes of the kernel settings that cannot be written, as messages.
@@ -266,4 +274,13 @@ impl Health {
         // Each value is replaced as a whole, so the state is consistent even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Sets a value, and notifies if it differs from the previous one.
+fn publish<T: PartialEq>(to: &watch::Sender<T>, value: T) {
+    to.send_if_modified(|published| {
+        let differs = *published != value;
+        *published = value;
+        differs
+    });
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
 use super::connection_limiter::ConnectionLimiter;
-use crate::health::PassCounts;
+use crate::health::{ClosedChecks, PassCounts};
 use crate::page::{Page, Place};
 use crate::pages::Pages;
 
@@ -42,7 +42,8 @@ pub async fn serve(pages: Arc<Pages>, mut counts: watch::Receiver<PassCounts>) {
             sockets.follow(pages.places()).await;
         }
         sockets.open(&pages);
-        pages.health.set_closed(sockets.failures());
+        let (closed, closed_checks) = sockets.failures(&pages);
+        pages.health.set_closed(closed, closed_checks);
         tokio::select! {
             changed = counts.changed() => if changed.is_err() { return },
             () = until(sockets.due()) => {}
@@ -136,9 +137,23 @@ impl Sockets {
         }
     }
 
-    fn failures(&self) -> BTreeSet<String> {
-        let closed = self.closed.values();
-        closed.filter_map(|closed| closed.why.clone()).collect()
+    /// The failures of the node's own pages, and those of health check ports.
+    fn failures(&self, pages: &Pages) -> (BTreeSet<String>, ClosedChecks) {
+        let (mut of_node, mut of_services) = (BTreeSet::new(), ClosedChecks::new());
+        for (place, closed) in &self.closed {
+            let Some(why) = closed.why.clone() else {
+                continue;
+            };
+            match place.page {
+                // A port that no Service has any more is about to be closed.
+                Page::Check(port, _) => {
+                    let service = pages.health.service(port);
+                    of_services.extend(service.map(|service| (service, why)));
+                }
+                Page::Node | Page::Metrics => drop(of_node.insert(why)),
+            }
+        }
+        (of_node, of_services)
     }
 
     fn due(&self) -> Option<Instant> {

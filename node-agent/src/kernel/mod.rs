@@ -34,6 +34,9 @@ pub trait Kernel {
     /// The values of these settings; settings unknown to the kernel are absent.
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>>;
 
+    /// Whether the kernel has an IPVS scheduler, or can load it. The answer loads its module.
+    fn has_scheduler(&mut self, name: &str) -> bool;
+
     /// Announces that [`Kernel::observe`] follows soon, so that slow parts can begin.
     fn prepare_observe(&mut self) {}
 
@@ -112,6 +115,8 @@ pub struct KernelError {
     pub reason: String,
     /// Whether it may have taken effect nevertheless, which is unknown until the kernel is read again.
     pub in_doubt: bool,
+    /// Whether a value of a single Service caused it. It then says nothing about the node (S-229).
+    pub of_service: bool,
 }
 
 impl KernelError {
@@ -121,6 +126,7 @@ impl KernelError {
             action: action.to_string(),
             reason: reason.to_string(),
             in_doubt: false,
+            of_service: false,
         }
     }
 
@@ -128,5 +134,11 @@ impl KernelError {
     #[must_use]
     pub fn in_doubt_if(self, in_doubt: bool) -> Self {
         Self { in_doubt, ..self }
+    }
+
+    /// Sets whether a value of a single Service caused it.
+    #[must_use]
+    pub fn of_service_if(self, of_service: bool) -> Self {
+        Self { of_service, ..self }
     }
 }

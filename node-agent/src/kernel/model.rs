@@ -1,12 +1,14 @@
 //! The model kernel as a [`Kernel`], for tests.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portolan_plan::Family;
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
-    Connections, Desired, Flow, ModelKernel, Network, Observed, Op, Refusal, VirtualServerKey,
+    Connections, Desired, Flow, IpvsOp, ModelKernel, Network, Observed, Op, Refusal,
+    VirtualServerKey,
 };
 
 use super::{Kernel, KernelError, StaleFlows};
@@ -44,6 +46,12 @@ pub struct ObservationFaults {
     pub unread_rules: BTreeMap<Family, String>,
     /// A family whose rules cannot be loaded.
     pub refused_rules: Option<Family>,
+    /// Schedulers whose modules are missing.
+    pub missing_schedulers: BTreeSet<Arc<str>>,
+    /// Addresses that are not those of a single host, so that no real server may have them.
+    pub refused_backends: BTreeSet<IpAddr>,
+    /// Virtual servers for which there is no memory.
+    pub refused_servers: BTreeSet<VirtualServerKey>,
     /// Traffic counters of virtual servers.
     pub traffic: BTreeMap<VirtualServerKey, Traffic>,
     /// Number of the next successful operations whose answer is lost.
@@ -82,6 +90,10 @@ impl Kernel for SharedModel {
             Some((name.clone(), value.clone()))
         });
         found.collect()
+    }
+
+    fn has_scheduler(&mut self, name: &str) -> bool {
+        ModelKernel::has_scheduler(name) && !self.faults().missing_schedulers.contains(name)
     }
 
     fn observe(
@@ -127,12 +139,8 @@ impl Kernel for SharedModel {
         let mut faults = self.faults();
         let mut model = self.lock();
         let mut apply = |op: &Op| {
-            let family = match op {
-                Op::Rules(op) => Some(op.family),
-                _ => None,
-            };
-            if family.is_some() && family == faults.refused_rules {
-                return Err(KernelError::new(op, "the tool gave up"));
+            if let Some(error) = refused(op, &faults) {
+                return Err(error);
             }
             model.apply(op).map_err(|r| KernelError::new(op, &r))?;
             if faults.lost_answers > 0 {
@@ -177,5 +185,30 @@ impl Kernel for SharedModel {
             Err(refusal) => Err(KernelError::new("delete a flow", &refusal)),
         };
         flows.iter().map(&mut forget).collect()
+    }
+}
+
+/// The error of an operation that is set to be refused.
+fn refused(op: &Op, faults: &ObservationFaults) -> Option<KernelError> {
+    let error = |reason: &str| Some(KernelError::new(op, reason));
+    let lacks = |scheduler: &Arc<str>| faults.missing_schedulers.contains(scheduler);
+    match op {
+        Op::Rules(rules) if faults.refused_rules == Some(rules.family) => error("the tool gave up"),
+        Op::Scheduler(wanted) if lacks(&wanted.scheduler) => error("there is no such module"),
+        Op::Ipvs(
+            IpvsOp::AddVirtualServer { scheduling, .. }
+            | IpvsOp::EditVirtualServer { scheduling, .. },
+        ) if lacks(&scheduling.scheduler) => error("there is no such module"),
+        Op::Ipvs(IpvsOp::AddVirtualServer { server, .. })
+            if faults.refused_servers.contains(server) =>
+        {
+            error("no memory")
+        }
+        Op::Ipvs(IpvsOp::AddRealServer { backend, .. })
+            if faults.refused_backends.contains(&backend.address) =>
+        {
+            error("it is not the address of a host").map(|error| error.of_service_if(true))
+        }
+        _ => None,
     }
 }

@@ -26,6 +26,11 @@ struct PolicyLabel {
     traffic_policy: TrafficPolicy,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InForceLabel {
+    in_force: &'static str,
+}
+
 impl EncodeLabelValue for TrafficPolicy {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), Error> {
         let name = match self {
@@ -55,9 +60,11 @@ impl Collector for Sources {
         let help = "Addresses of endpoints that receive no new connections and keep existing ones";
         gauge(&mut encoder, name, help)?.encode_gauge(&count(draining))?;
         let closed = self.health.closed().borrow().len();
+        let closed_checks = self.health.closed_checks().borrow().len();
         let name = "portolan_closed_ports";
         let help = "Addresses and ports on which the agent should listen but cannot";
-        gauge(&mut encoder, name, help)?.encode_gauge(&count(closed))?;
+        gauge(&mut encoder, name, help)?.encode_gauge(&count(closed + closed_checks))?;
+        self.troubled_services(&mut encoder)?;
         let unwritten = self.health.unwritten().borrow().len();
         let name = "portolan_unwritten_kernel_settings";
         let help = "Kernel settings that the node needs but the agent cannot write";
@@ -66,6 +73,21 @@ impl Collector for Sources {
 }
 
 impl Sources {
+    fn troubled_services(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let troubles = self.applied.borrow().troubles.clone();
+        let in_force = troubles.served_otherwise(&self.health.closed_checks().borrow());
+        let name = "portolan_troubled_services";
+        let help = "Services that are not on the node as their objects ask, by whether they are in force nevertheless";
+        let mut metric = gauge(encoder, name, help)?;
+        for (label, services) in [("no", troubles.failing_services()), ("yes", in_force)] {
+            let label = InForceLabel { in_force: label };
+            metric
+                .encode_family(&label)?
+                .encode_gauge(&count(services))?;
+        }
+        Ok(())
+    }
+
     fn waiting(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let waiting = self.health.counters.waiting();
         let name = "kubeproxy_sync_proxy_rules_service_changes_pending";

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use portolan_plan::PlanHash;
 use portolan_reconcile::Drift;
 
-use super::Step;
+use super::{Step, Troubles};
 
 /// The result of the last pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
     /// The generation of the plan; 0 before the first one.
     pub generation: u64,
-    /// The hash of the plan that is fully applied to the kernel.
+    /// The hash of the plan that is applied to the kernel, except for the Services in `troubles`.
     pub hash: PlanHash,
     /// The number of compared Services if the pass covered only these; `None` for a complete pass.
     pub services: Option<usize>,
@@ -25,6 +25,8 @@ pub struct Applied {
     pub failures: Vec<String>,
     /// The number of failed operations.
     pub failed: usize,
+    /// The Services that are not in the kernel as their objects ask.
+    pub troubles: Arc<Troubles>,
     /// Changes by other programs since the start, by kind.
     pub drift: Drift,
     /// The start of the pass.

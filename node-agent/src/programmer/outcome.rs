@@ -1,12 +1,15 @@
 //! Collects the results and failures of a pass. Each cause is reported once, regardless of the number of operations
 //! that it stopped. Consequences of other failures are counted, and reported only if there is no other failure.
+//!
+//! What a value of a single Service caused is kept apart: it is no failure of the node, and nothing is retried sooner
+//! because of it (S-229).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, NodeEntry};
-use portolan_reconcile::{IpvsOp, Op, VirtualServerKey};
+use portolan_reconcile::{IpvsOp, Op, RealServerKey, SetOp, SetRole, VirtualServerKey};
 
 use super::steps::Steps;
 use crate::health::{FactsChange, PassReport};
@@ -33,6 +36,8 @@ pub(super) struct Outcome {
     pub(super) failed_families: BTreeSet<Family>,
     /// Number of failures to load the rules of a family.
     pub(super) unloaded_rules: BTreeMap<Family, u64>,
+    /// Real servers that the kernel refused because of their values, one of each virtual server.
+    pub(super) refused: BTreeMap<VirtualServerKey, Refused>,
     causes: Vec<Cause>,
     consequences: Vec<Cause>,
     /// Kernel settings that could not be written, with the reasons.
@@ -41,6 +46,13 @@ pub(super) struct Outcome {
     absent: BTreeSet<VirtualServerKey>,
     /// The duration of each step.
     pub(super) steps: Steps,
+}
+
+/// A real server that the kernel refused, and the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) backend: RealServerKey,
+    pub(super) reason: String,
 }
 
 /// A failure, and the number of others with the same reason.
@@ -71,10 +83,18 @@ impl Outcome {
 
     /// Records a failed operation.
     pub(super) fn fail_op(&mut self, op: &Op, error: &KernelError) {
+        if error.of_service
+            && let Op::Ipvs(IpvsOp::AddRealServer {
+                server, backend, ..
+            }) = op
+        {
+            self.refuse(*server, *backend, &error.reason);
+            return;
+        }
         match op {
             Op::Ipvs(IpvsOp::AddVirtualServer { server, .. }) => drop(self.absent.insert(*server)),
             Op::Ipvs(IpvsOp::AddRealServer { server, .. }) if self.absent.contains(server) => {
-                self.hold_back(error);
+                self.hold_back(op, error);
                 return;
             }
             Op::Rules(op) => *self.unloaded_rules.entry(op.family).or_default() += 1,
@@ -85,16 +105,34 @@ impl Outcome {
             }
             _ => {}
         }
-        let families = if is_of_one_tenant(op, error) {
-            &[]
-        } else {
-            op.families()
+        let families = match op {
+            // Virtual servers keep their scheduler, so the families are as complete as before. Without this, a wrong
+            // setting could remove every node from the load balancers.
+            Op::Scheduler(_) => &[],
+            _ => op.families(),
         };
         self.fail(error, families);
     }
 
-    /// Records an operation that was skipped because its precondition failed.
-    pub(super) fn hold_back(&mut self, error: &KernelError) {
+    /// Records a refused real server. Of several, the smallest is kept: the order of operations differs between nodes,
+    /// and the report should not.
+    fn refuse(&mut self, server: VirtualServerKey, backend: RealServerKey, reason: &str) {
+        let refused = || Refused {
+            backend,
+            reason: reason.to_owned(),
+        };
+        let held = self.refused.entry(server).or_insert_with(refused);
+        if backend < held.backend {
+            *held = refused();
+        }
+    }
+
+    /// Records an operation that was skipped because its precondition failed. What follows from a refused real server
+    /// is part of that.
+    pub(super) fn hold_back(&mut self, op: &Op, error: &KernelError) {
+        if server_of(op).is_some_and(|server| self.refused.contains_key(&server)) {
+            return;
+        }
         self.failed += 1;
         self.in_doubt |= error.in_doubt;
         note(&mut self.consequences, error);
@@ -133,16 +171,13 @@ impl Outcome {
     }
 }
 
-/// Whether the failed operation depends on values that a user with access to a single Service can set: an unknown
-/// scheduler, or an endpoint address that is not a host address. Such failures are reported and retried, but must not
-/// remove the node from the load balancers of all Services. If IPVS fails for another reason, the read of the kernel
-/// that follows each failure fails as well.
-fn is_of_one_tenant(op: &Op, error: &KernelError) -> bool {
-    let named = matches!(
-        op,
-        Op::Scheduler(_) | Op::Ipvs(IpvsOp::AddRealServer { .. } | IpvsOp::EditRealServer { .. })
-    );
-    named && !error.in_doubt
+/// The virtual server that an operation changes or lets through.
+fn server_of(op: &Op) -> Option<VirtualServerKey> {
+    match op {
+        Op::Ipvs(op) => op.server().copied(),
+        Op::Set(SetOp::AddEntry { set, entry }) if set.role == SetRole::Frontend => entry.server(),
+        _ => None,
+    }
 }
 
 fn note(causes: &mut Vec<Cause>, error: &KernelError) {
@@ -170,9 +205,7 @@ impl Cause {
 
 #[cfg(test)]
 mod tests {
-    use portolan_reconcile::{RealServerKey, Scheduling};
-
-    use portolan_reconcile::{LinkOp, SchedulerOp, SysctlOp};
+    use portolan_reconcile::{LinkOp, SchedulerOp, Scheduling, SetEntry, SetId, SysctlOp};
 
     use super::*;
 
@@ -191,8 +224,13 @@ mod tests {
     }
 
     fn add_backend(port: u16) -> Op {
+        add(port, 1)
+    }
+
+    /// Adds the backend with this last byte of its address.
+    fn add(port: u16, backend: u8) -> Op {
         let backend = RealServerKey {
-            address: [10, 244, 0, 1].into(),
+            address: [10, 244, 0, backend].into(),
             port: 8080,
         };
         Op::Ipvs(IpvsOp::AddRealServer {
@@ -217,6 +255,42 @@ mod tests {
         );
     }
 
+    /// S-229: what a single Service causes is not a failure of the node, and names the same backend on every node.
+    #[test]
+    fn a_refused_real_server_is_no_failure_and_neither_is_what_follows_from_it() {
+        let mut outcome = Outcome::default();
+        for backend in [9, 3, 7] {
+            let op = add(80, backend);
+            let error = KernelError::new(&op, "no host").of_service_if(true);
+            outcome.fail_op(&op, &error);
+        }
+        let set = SetId {
+            role: SetRole::Frontend,
+            family: Family::Ipv4,
+        };
+        let entry = |port| SetEntry::of(server(port));
+        let let_through = |port| {
+            Op::Set(SetOp::AddEntry {
+                set,
+                entry: entry(port),
+            })
+        };
+        let held_back = KernelError::new("let it through", "held back");
+        outcome.hold_back(&let_through(80), &held_back);
+        assert_eq!((outcome.failed, outcome.failures()), (0, Vec::new()));
+        assert_eq!(outcome.failed_families, BTreeSet::new());
+        let refused = Refused {
+            backend: RealServerKey {
+                address: [10, 244, 0, 3].into(),
+                port: 8080,
+            },
+            reason: "no host".into(),
+        };
+        assert_eq!(outcome.refused, [(server(80), refused)].into());
+        outcome.hold_back(&let_through(81), &held_back);
+        assert_eq!(outcome.failed, 1, "another virtual server");
+    }
+
     #[test]
     fn a_failure_affects_its_family_unless_a_single_tenant_can_cause_it() {
         let lacks = |op: &Op, error: KernelError| {
@@ -226,7 +300,12 @@ mod tests {
         };
         let refused = KernelError::new("do it", "refused");
         let none = BTreeSet::new();
-        assert_eq!(lacks(&add_backend(80), refused.clone()), none);
+        let of_service = refused.clone().of_service_if(true);
+        assert_eq!(lacks(&add_backend(80), of_service), none);
+        assert_eq!(
+            lacks(&add_backend(80), refused.clone()),
+            [Family::Ipv4].into()
+        );
         let lost = refused.clone().in_doubt_if(true);
         assert_eq!(lacks(&add_backend(80), lost), [Family::Ipv4].into());
         assert_eq!(
@@ -261,7 +340,7 @@ mod tests {
     #[test]
     fn consequences_of_a_failure_are_counted_and_reported_only_without_a_cause() {
         let mut outcome = Outcome::default();
-        outcome.hold_back(&KernelError::new("answer", "held back"));
+        outcome.hold_back(&add_server(79), &KernelError::new("answer", "held back"));
         assert_eq!(outcome.failures(), ["answer: held back"]);
         let (server, backend) = (add_server(80), add_backend(80));
         outcome.fail_op(&server, &KernelError::new("add it", "refused"));

@@ -1,6 +1,9 @@
 //! Scope of a pass: the complete plan, or only the changes since the previous pass.
 
-use portolan_plan::PlanHash;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portolan_plan::{NodePlan, PlanHash, ServiceId};
 use portolan_proto::TraceContext;
 use portolan_reconcile::{Desired, HostNetwork, Part};
 
@@ -36,8 +39,16 @@ impl Job {
 pub(super) enum Work {
     /// The complete plan; `None` if it has no entry for the node.
     Whole(Option<Box<Desired>>),
-    /// The changes of this number of Services.
-    Part(usize, Box<Part>),
+    /// The changes of these Services.
+    Part(BTreeSet<ServiceId>, Box<Part>),
+}
+
+/// What a pass covers, as far as its results are assigned to Services.
+pub(super) struct Covered {
+    /// `None` for all Services.
+    pub(super) services: Option<BTreeSet<ServiceId>>,
+    /// Those whose scheduler the kernel lacks, with that scheduler.
+    pub(super) fallbacks: BTreeMap<ServiceId, Arc<str>>,
 }
 
 impl Work {
@@ -52,9 +63,21 @@ impl Work {
     /// The number of Services; `None` for a complete pass.
     pub(super) fn services(&self) -> Option<usize> {
         match self {
-            Self::Part(services, _) => Some(*services),
+            Self::Part(services, _) => Some(services.len()),
             Self::Whole(_) => None,
         }
+    }
+
+    /// Takes what the pass covers out of the work; `None` if there is nothing that it could do.
+    pub(super) fn take_covered(&mut self) -> Option<Covered> {
+        let (services, desired) = match self {
+            Self::Whole(desired) => (None, &mut **desired.as_mut()?),
+            Self::Part(services, part) => (Some(std::mem::take(services)), &mut part.desired),
+        };
+        Some(Covered {
+            services,
+            fallbacks: std::mem::take(&mut desired.fallbacks),
+        })
     }
 }
 
@@ -85,20 +108,46 @@ impl<K: Kernel> Programmer<K> {
 
     /// `None` if the changes cannot be separated from the rest.
     fn work(&mut self, taken: TakenPlan) -> Option<Work> {
+        match &taken {
+            TakenPlan::Whole(plan) => {
+                self.lacking.clear();
+                self.ask_for_schedulers(plan);
+            }
+            TakenPlan::Part { after, .. } => self.ask_for_schedulers(after),
+        }
         let nothing = HostNetwork::default();
         let host = self.host().unwrap_or(&nothing);
         match taken {
-            TakenPlan::Whole(plan) => Some(Work::Whole(Desired::new(&plan, host).map(Box::new))),
+            TakenPlan::Whole(plan) => {
+                let desired = Desired::without(&plan, host, &self.lacking);
+                Some(Work::Whole(desired.map(Box::new)))
+            }
             TakenPlan::Part {
                 services,
                 before,
                 after,
             } => {
+                // Only its objects matter, not their schedulers.
                 let before = Desired::new(&before, host)?;
-                let after = Desired::new(&after, host)?;
+                let after = Desired::without(&after, host, &self.lacking)?;
                 let (shared, shadow) = (self.shared.as_mut()?, self.shadow.as_mut()?);
                 let part = shared.narrow(shadow, &before, after)?;
                 Some(Work::Part(services, Box::new(part)))
+            }
+        }
+    }
+
+    /// Asks the kernel for the schedulers that Services of this plan ask for. Nothing is remembered of those that it
+    /// has, because a module can be removed at any time (ADR 18); one that a virtual server uses cannot.
+    fn ask_for_schedulers(&mut self, plan: &NodePlan) {
+        let of_settings = plan.node().map(|node| &node.settings.scheduler);
+        let asked = plan.heads().filter_map(|(_, head)| head.scheduler.as_ref());
+        let asked: BTreeSet<_> = asked.filter(|name| Some(*name) != of_settings).collect();
+        for name in asked {
+            if self.kernel.has_scheduler(name) {
+                self.lacking.remove(name);
+            } else {
+                self.lacking.insert(name.clone());
             }
         }
     }

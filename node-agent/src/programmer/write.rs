@@ -81,7 +81,7 @@ impl<K: Kernel> Programmer<K> {
             // An operation whose precondition failed could open or remove too much.
             let (ops, held_back) = ready(ops, shadow, desired);
             for (op, reason) in held_back {
-                outcome.hold_back(&KernelError::new(&op, reason));
+                outcome.hold_back(&op, &KernelError::new(&op, reason));
             }
             outcome.step(phase.name(), |outcome| {
                 for ops in Chunks::of(ops) {

@@ -38,10 +38,9 @@ pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
-use crate::health::Changes;
-use crate::health::Health;
+use crate::health::{Changes, ClosedChecks, Health};
 use crate::plan_watch::PlanWatch;
-use crate::programmer::Applied;
+use crate::programmer::{Applied, Troubles};
 use crate::watermark::Remembered;
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
@@ -75,6 +74,8 @@ pub struct Receiver {
     pub draining: watch::Receiver<BTreeSet<IpAddr>>,
     /// Health of the node.
     pub health: Arc<Health>,
+    /// Returns the schedulers that the kernel has loaded.
+    pub schedulers: fn() -> Vec<String>,
     /// Publishes the state of the connection to the controller.
     pub link: LinkSender,
 }
@@ -132,7 +133,8 @@ impl Receiver {
         let controller = controller.map_err(StreamError::NoController)?;
         let held = self.plans.held(self.remembered.watermark());
         let session = Session::new(self.node.clone());
-        let hello = session.hello(&self.version, held.as_ref(), None);
+        let schedulers = (self.schedulers)();
+        let hello = session.hello(&self.version, held.as_ref(), None, &schedulers);
         let opened = Opened::open(controller, hello).await?;
         self.follow(opened).await
     }
@@ -153,19 +155,19 @@ impl Receiver {
             let open = |other, younger_than| -> Attempt<Opened> {
                 let held = self.plans.held(self.remembered.watermark());
                 let session = Session::new(self.node.clone());
-                let hello = session.hello(&self.version, held.as_ref(), Some(younger_than));
+                let schedulers = (self.schedulers)();
+                let hello = session.hello(&self.version, held.as_ref(), younger_than, &schedulers);
                 Box::pin(Opened::open_and_wait(other, hello))
             };
             let ask = |attempt, younger_than| {
-                let other = self
-                    .controllers
-                    .another(&self.node, &controller.address, attempt)?;
-                Some(open(other, younger_than))
+                let (node, own) = (&self.node, &controller.address);
+                let other = self.controllers.another(node, own, attempt)?;
+                Some(open(other, Some(younger_than)))
             };
             let ask_first = || -> Option<Attempt<(Opened, Option<PlanHash>)>> {
                 let first = self.controllers.first(&self.node, &controller)?;
                 // It must not be outdated.
-                let (held, opens) = (self.plans.hash(), open(first, STALE_AFTER));
+                let (held, opens) = (self.plans.hash(), open(first, Some(STALE_AFTER)));
                 Some(Box::pin(async move { Some((opens.await?, held)) }))
             };
             let message = tokio::select! {
@@ -243,7 +245,9 @@ impl Receiver {
                 self.health.queued(generation, changes);
                 let applied = self.applied(generation).await?;
                 reporter.hash = applied.hash;
-                Ok(session.ack(batch, expected, &applied, whole))
+                reporter.troubles = applied.troubles.clone();
+                let closed_checks = reporter.closed_checks.borrow();
+                Ok(session.ack(batch, expected, &applied, &closed_checks, whole))
             }
             Err(mismatch) => {
                 warn!(%mismatch, "the batch does not match the announced hash; requesting the complete plan");
@@ -272,8 +276,12 @@ struct StatusReporter {
     /// The last reported hash of the applied plan. Acknowledgements report it too, but after a failure it changes
     /// later.
     hash: PlanHash,
+    /// The last reported state of Services.
+    troubles: Arc<Troubles>,
     /// Addresses on which the agent cannot listen.
     closed: watch::Receiver<BTreeSet<String>>,
+    /// Health check ports on which it cannot.
+    closed_checks: watch::Receiver<ClosedChecks>,
     /// Kernel settings that cannot be written.
     unwritten: watch::Receiver<BTreeSet<String>>,
     renewals: Renewals,
@@ -285,7 +293,9 @@ impl StatusReporter {
             applied,
             drift: Drift::default(),
             hash: PlanHash::default(),
+            troubles: Arc::default(),
             closed: health.closed(),
+            closed_checks: health.closed_checks(),
             unwritten: health.unwritten(),
             renewals,
         }
@@ -302,7 +312,9 @@ async fn report(
         applied,
         drift,
         hash,
+        troubles,
         closed,
+        closed_checks,
         unwritten,
         renewals,
     } = reporter;
@@ -315,21 +327,31 @@ async fn report(
         }
         changed = draining.changed() => changed.map(|()| None),
         changed = closed.changed() => changed.map(|()| None),
+        changed = closed_checks.changed() => changed.map(|()| None),
         changed = unwritten.changed() => changed.map(|()| None),
-        applied = applied.wait_for(|applied| applied.drift != *drift || applied.hash != *hash) => {
-            applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
+        applied = applied.wait_for(|applied| {
+            applied.drift != *drift || applied.hash != *hash || applied.troubles != *troubles
+        }) => {
+            let reported = |applied: &Applied| {
+                (applied.drift.clone(), applied.hash, applied.troubles.clone())
+            };
+            applied.map(|applied| Some(reported(&applied)))
         }
     };
     if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {
-        (*drift, *hash) = applied;
+        (*drift, *hash, *troubles) = applied;
     }
     let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
-    let unwritten = unwritten.borrow_and_update();
+    let (closed_checks, unwritten) = (
+        closed_checks.borrow_and_update(),
+        unwritten.borrow_and_update(),
+    );
     room.send(Session::status(
         &draining,
         drift,
         [&*closed, &*unwritten],
         *hash,
+        (&**troubles, &*closed_checks),
     ));
     Ok(())
 }

@@ -16,17 +16,21 @@ use thiserror::Error;
 use tracing::warn;
 
 use super::token::Token;
+use crate::health::ClosedChecks;
 use crate::plan_watch::Held;
-use crate::programmer::Applied;
+use crate::programmer::{Applied, Troubles};
 
 /// Maximum number of undecodable entries in an acknowledgement.
 pub(super) const MAX_UNDECODABLE: usize = 8;
 
-/// Maximum number of messages per list in a status.
+/// Maximum number of messages per list in an answer.
 const MAX_MESSAGES: usize = 8;
 
 /// Maximum length of a text in an answer, in characters. An answer then fits into a message.
 const MAX_TEXT: usize = 512;
+
+/// Maximum number of schedulers in the first message.
+const MAX_SCHEDULERS: usize = 32;
 
 /// Maximum number of changes per batch; the limit protects memory.
 const MAX_CHANGES: usize = 4_000_000;
@@ -152,13 +156,14 @@ impl Session {
         }
     }
 
-    /// The first message to the controller: the agent's `version`, the plan that it already holds, and, if it matters,
-    /// the age below which the objects of the controller have to be.
+    /// The first message to the controller: the agent's `version`, the plan that it already holds, if it matters, the age
+    /// below which the objects of the controller have to be, and the schedulers that the kernel has loaded.
     pub fn hello(
         &self,
         version: &str,
         held: Option<&Held>,
         younger_than: Option<Duration>,
+        schedulers: &[String],
     ) -> wire::AgentMessage {
         answer(Answer::Hello(wire::Hello {
             node: self.node.to_string(),
@@ -168,6 +173,7 @@ impl Session {
             bucket_hashes: held.map_or_else(Vec::new, |held| held.buckets.to_bytes()),
             watermark: held.map(|held| held.watermark.clone()),
             younger_than_milliseconds: younger_than.map_or(0, milliseconds),
+            schedulers: texts(schedulers.iter().take(MAX_SCHEDULERS)),
         }))
     }
 
@@ -209,12 +215,13 @@ impl Session {
     }
 
     /// The status of the node: draining addresses, drift, ports on which the agent cannot listen, kernel settings
-    /// that cannot be written, and the hash of the applied plan.
+    /// that cannot be written, the hash of the applied plan, and the Services that are an exception.
     pub fn status(
         draining: &BTreeSet<IpAddr>,
         drift: &Drift,
         [closed, unwritten]: [&BTreeSet<String>; 2],
         applied: PlanHash,
+        (troubles, closed_checks): (&Troubles, &ClosedChecks),
     ) -> wire::AgentMessage {
         let of_kind = |(kind, count): (&DriftKind, &DriftCount)| wire::Drift {
             kind: kind.to_string(),
@@ -228,6 +235,7 @@ impl Session {
             closed_ports: texts(closed.iter().take(MAX_MESSAGES)),
             unwritten_settings: texts(unwritten.iter().take(MAX_MESSAGES)),
             applied_hash: applied.to_bytes().to_vec(),
+            troubles: Some(about_services(troubles, closed_checks)),
         }))
     }
 
@@ -320,6 +328,7 @@ impl Session {
         batch: u64,
         received: PlanHash,
         applied: &Applied,
+        closed_checks: &ClosedChecks,
         whole: Option<Instant>,
     ) -> wire::AgentMessage {
         answer(Answer::Ack(wire::Ack {
@@ -328,11 +337,12 @@ impl Session {
             applied_hash: applied.hash.to_bytes().to_vec(),
             apply_microseconds: microseconds(applied.took),
             operations: u64::try_from(applied.operations).unwrap_or(u64::MAX),
-            failures: texts(&applied.failures),
+            failures: texts(applied.failures.iter().take(MAX_MESSAGES)),
             failed_operations: u64::try_from(applied.failed).unwrap_or(u64::MAX),
             refused: false,
             undecodable: texts(&self.undecodable),
             timing: whole.map(|whole| timing(whole, applied)),
+            troubles: Some(about_services(&applied.troubles, closed_checks)),
         }))
     }
 
@@ -366,10 +376,24 @@ fn timing(whole: Instant, applied: &Applied) -> wire::Timing {
     }
 }
 
+/// What an answer says about Services.
+fn about_services(troubles: &Troubles, closed_checks: &ClosedChecks) -> wire::Troubles {
+    let mut troubles = troubles.to_wire(closed_checks);
+    for shown in &mut troubles.shown {
+        shown.service = shortened(&shown.service);
+        shown.message = shortened(&shown.message);
+    }
+    troubles
+}
+
 /// Texts for an answer, each shortened to [`MAX_TEXT`].
 fn texts<'a>(texts: impl IntoIterator<Item = &'a String>) -> Vec<String> {
-    let shortened = |text: &String| text.chars().take(MAX_TEXT).collect();
-    texts.into_iter().map(shortened).collect()
+    let texts = texts.into_iter();
+    texts.map(|text| shortened(text)).collect()
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_TEXT).collect()
 }
 
 fn answer(message: Answer) -> wire::AgentMessage {

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use portolan_plan::{Backend, BackendList, Buckets, Change, Entry, EntryHash};
-use portolan_proto::encode_entry;
+use portolan_plan::{Backend, BackendList, BucketHashes, Buckets, Change, Entry, EntryHash};
+use portolan_proto::{MAX_MESSAGE_BYTES, encode_entry};
+use prost::Message as _;
 
 use super::*;
 
@@ -111,8 +112,9 @@ fn the_cause_of_a_batch_is_decoded_and_invalid_values_are_ignored() {
 fn an_acknowledgement_has_a_timing_only_if_requested() {
     let session = Session::new("node-a".into());
     let timing = |whole, applied: &Applied| {
-        let message = session.ack(1, PlanHash::default(), applied, whole).message;
-        match message {
+        let closed = ClosedChecks::new();
+        let ack = session.ack(1, PlanHash::default(), applied, &closed, whole);
+        match ack.message {
             Some(Answer::Ack(ack)) => ack.timing,
             other => panic!("{other:?} is not an acknowledgement"),
         }
@@ -171,4 +173,67 @@ fn an_invalid_item_ends_the_stream_with_an_error() {
         error.starts_with("the controller sent an item that cannot be decoded: "),
         "{error}"
     );
+}
+
+/// A controller rejects larger messages. The law is about the largest texts and numbers, each list with more items than
+/// an agent ever has.
+#[test]
+fn the_largest_messages_of_an_agent_fit() {
+    let texts = || (0..50).map(|number| format!("{number}{}", "\u{10ffff}".repeat(1000)));
+    let mut session = Session::new("n".repeat(253).into());
+    session.undecodable = texts().take(MAX_UNDECODABLE).collect();
+    let mark = |kind: &str| wire::KindWatermark {
+        kind: kind.into(),
+        newest: u64::MAX,
+        sum: u64::MAX,
+    };
+    let held = Held {
+        hash: PlanHash(u128::MAX),
+        buckets: BucketHashes::default(),
+        watermark: wire::Watermark {
+            kinds: vec![mark("EndpointSlice"); 10],
+        },
+    };
+    let step = crate::programmer::Step {
+        name: "virtual servers of the other family",
+        after: Duration::MAX,
+        took: Duration::MAX,
+        operations: usize::MAX,
+        failed: usize::MAX,
+    };
+    let applied = Applied {
+        failures: texts().collect(),
+        failed: usize::MAX,
+        operations: usize::MAX,
+        took: Duration::MAX,
+        steps: vec![step; 64].into(),
+        ..Applied::default()
+    };
+    let address = |number: u128| IpAddr::from(std::net::Ipv6Addr::from(u128::MAX - number));
+    let count = DriftCount {
+        found: u64::MAX,
+        repaired: u64::MAX,
+        unrepaired: u64::MAX,
+    };
+    let listed = texts().collect();
+    let messages = [
+        session.hello("0.1.0-alpha.1+0123456789abcdef", Some(&held)),
+        session.ack(
+            u64::MAX,
+            PlanHash(u128::MAX),
+            &applied,
+            Some(Instant::now()),
+        ),
+        session.refuse(u64::MAX, PlanHash(u128::MAX)),
+        Session::status(
+            &(0..2000).map(address).collect(),
+            &DriftKind::ALL.map(|kind| (kind, count)).into(),
+            [&listed, &listed],
+            PlanHash(u128::MAX),
+        ),
+    ];
+    for message in messages {
+        let bytes = message.encoded_len();
+        assert!(bytes < MAX_MESSAGE_BYTES, "{bytes} bytes");
+    }
 }

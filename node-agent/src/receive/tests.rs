@@ -32,8 +32,14 @@ async fn commit(
     expected: PlanHash,
     watermark: wire::Watermark,
 ) -> wire::AgentMessage {
-    let renewals = Renewals::new(None, None);
-    let mut reporter = StatusReporter::new(receiver.applied.clone(), &receiver.health, renewals);
+    let mut reporter = StatusReporter {
+        applied: receiver.applied.clone(),
+        drift: Drift::default(),
+        hash: PlanHash::default(),
+        closed: receiver.health.closed(),
+        unwritten: receiver.health.unwritten(),
+        renewals: Renewals::new(None, None),
+    };
     let commit = Commit {
         batch: 1,
         staged: StagedChanges::delta(),
@@ -103,4 +109,12 @@ fn delays_grow_up_to_a_limit_and_differ_between_nodes() {
         );
     }
     assert_ne!(backoff("node-a", 9), backoff("node-b", 9));
+}
+
+#[test]
+fn only_an_agent_whose_stream_was_replaced_waits_long_at_once() {
+    let refused = |code| StreamError::Refused(tonic::Status::new(code, "no"));
+    assert!(refused(tonic::Code::Aborted).is_replaced());
+    assert!(!refused(tonic::Code::Unavailable).is_replaced());
+    assert!(!StreamError::Closed.is_replaced());
 }

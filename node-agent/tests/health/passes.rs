@@ -181,7 +181,9 @@ fn an_unknown_scheduler_does_not_make_a_node_unhealthy() {
     let mut wanted = document();
     let ports = wanted.services.iter_mut().flat_map(|s| &mut s.ports);
     ports.last().expect("the plan has some").scheduler = "none-such".into();
-    assert!(scene.running.program(wanted).failed > 0);
+    let applied = scene.running.program(wanted);
+    assert_eq!(applied.failed, 0, "S-229");
+    assert!(!applied.troubles.is_empty());
     scene.set_second(1_000);
     assert_eq!(families(&scene.health), [Some(true); 2]);
     scene.running.stop();

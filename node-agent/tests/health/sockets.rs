@@ -99,18 +99,21 @@ async fn a_port_in_use_is_reported_once_blocks_no_others_and_opens_when_it_is_fr
     node.passes(1, &[]);
     node.open();
     assert!(open(cart).await.starts_with("HTTP/1.1 200 "), "S-143");
-    let mut failures = node.health.closed();
+    let mut failures = node.health.closed_checks();
     let messages = failures
         .wait_for(|closed| !closed.is_empty())
         .await
         .unwrap()
         .clone();
-    let messages: Vec<_> = messages.into_iter().collect();
     let wanted = format!(
         "listen on 0.0.0.0:{web} for health checks of shop/web: Address already in use (os error 98); \
          `ss -ltnp sport = {web}` on the node names the program that has the port"
     );
-    assert_eq!(messages, [wanted]);
+    assert_eq!(messages, [(super::node::service("web"), wanted)].into());
+    assert!(
+        node.health.closed().borrow().is_empty(),
+        "S-229: a user chooses the port, so it says nothing about the node"
+    );
     let other = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), web);
     drop(ask_until(other, GET, |answer| answer.is_ok()).await);
     // Retries do not change the reported failures.

@@ -9,6 +9,7 @@ mod backend;
 mod bucket;
 mod document;
 mod entry;
+mod failing;
 mod head;
 mod key;
 mod node;
@@ -26,6 +27,7 @@ pub use document::{
     WarningDocument,
 };
 pub use entry::{Entry, Local, LocalEndpoint, LocalEndpoints, LocalHealth};
+pub use failing::{Failing, MAX_FAILING};
 pub use head::{Frontend, FrontendKind, Head, HeadPort, ListChoice, ListUse};
 pub use key::{EntryHash, EntryHasher, EntryKey, KeyError, ListKey, PlanHash, Scope, ScopeKind, ServiceId};
 pub use node::NodeEntry;

@@ -115,6 +115,21 @@ impl NodePlan {
         self.good()
     }
 
+    /// The keys whose last bytes could not be decoded.
+    pub fn unread(&self) -> impl Iterator<Item = &EntryKey> {
+        // Usually there are none; then no entry has to be read.
+        let any = self.usable != self.received;
+        let is_unread = |held: &Held| {
+            let good = held.good.as_ref();
+            good.is_none_or(|(hash, _)| *hash != held.received)
+        };
+        let unread = self
+            .entries
+            .iter()
+            .filter(move |(_, held)| any && is_unread(held));
+        unread.map(|(key, _)| key)
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -122,9 +122,11 @@ proptest! {
         let (before, usable) = (plan.hash(), plan.usable_hash());
         let received = EntryHash::of(&key, &bytes);
         let expected = before.without(hash(&key, &entry)).with(received);
+        prop_assert_eq!(plan.unread().count(), 0);
         let mut staged = StagedChanges::delta();
         staged.push(Change::Upsert { key: key.clone(), hash: received, entry: None });
         plan.apply(staged, expected).unwrap();
+        prop_assert_eq!(plan.unread().collect::<Vec<_>>(), [&key]);
         prop_assert_eq!(plan.hash(), expected);
         prop_assert_eq!(plan.usable_hash(), usable);
         if let (EntryKey::Local(service), Entry::Local(local)) = (&key, &entry) {

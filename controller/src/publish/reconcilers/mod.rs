@@ -5,6 +5,7 @@
 //! unchanged object is not written again; at most one call per object is in progress; of written objects only hashes
 //! are kept.
 
+mod announced;
 mod config;
 mod context;
 mod plans;
@@ -158,6 +159,7 @@ impl Reconcilers {
     pub(super) fn reported(&mut self, nodes: BTreeSet<Arc<str>>, now: Now) {
         for node in nodes {
             self.statuses.reported(&node);
+            self.statuses.announce(&node, &self.context, now);
             self.context.look(Target::Status(node), Class::Urgent, now);
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::announced::Announced;
 use super::context::{Context, Now, RETRY_DELAY};
 use super::plans::Plans;
 use super::status_record::{Absence, Decision, Pending, StatusRecord, stream_of};
@@ -18,6 +19,7 @@ use crate::publish::queue::Class;
 use crate::publish::status::{in_force_since, judge, status};
 use crate::publish::updates::PlannedEntry;
 use crate::publish::write::{Act, Kind, ListedPlan, Target};
+use crate::troubled::ServiceTrouble;
 
 /// Interval between two lists of plans while some are missing, on a controller that is not the leader.
 const LIST_INTERVAL: Duration = Duration::from_secs(10);
@@ -28,6 +30,8 @@ pub(super) struct Statuses {
     records: BTreeMap<Arc<str>, StatusRecord>,
     /// Node entries and the time at which they were planned.
     entries: BTreeMap<Arc<str>, PlannedEntry>,
+    /// What was said about Services.
+    announced: Announced,
 }
 
 impl Statuses {
@@ -49,6 +53,21 @@ impl Statuses {
         }
     }
 
+    /// Records events about Services that are not on a node as their objects ask, if that is new.
+    pub(super) fn announce(&mut self, node: &Arc<str>, context: &Context, now: Now) {
+        let Some(delivery) = context.registry.get(node) else {
+            return;
+        };
+        let is_known = |trouble: &ServiceTrouble| {
+            let known = context.shared.read();
+            known.planner.services().contains_key(&trouble.service)
+        };
+        let news = self.announced.news(node, &delivery, is_known, now.elapsed);
+        for event in news {
+            context.events.record(event);
+        }
+    }
+
     /// Records new node entries. Their agents may have acknowledged them already.
     pub(super) fn entries_planned(
         &mut self,
@@ -67,8 +86,9 @@ impl Statuses {
 
     /// Removes nodes that do not exist.
     pub(super) fn forget_gone(&mut self, known: &ClusterState) {
-        self.entries
-            .retain(|node, _| known.planner.node(node).is_some());
+        let is_node = |node: &str| known.planner.node(node).is_some();
+        self.entries.retain(|node, _| is_node(node));
+        self.announced.forget_except(is_node);
     }
 
     /// Processes a list of all plans.

@@ -14,11 +14,13 @@ const CHANGES: u32 = 25;
 /// Turns of each kind.
 const TURNS: u32 = 2;
 /// Metrics of the controller that count what it did about them.
-const COUNTED: [&str; 4] = [
+const COUNTED: [&str; 6] = [
     "streams_total",
     "stream_refusals_total{reason=\"other_node\"}",
     "whole_plans_total{cause=\"rejected\"}",
     "stream_protocol_errors_total",
+    "stream_refusals_total{reason=\"too_many\"}",
+    "stream_refusals_total{reason=\"replaced\"}",
 ];
 
 /// Milliseconds of changes until the last honest agent had each, and until its answer was there.
@@ -37,6 +39,8 @@ pub(super) struct Counts {
     pub(super) refused_other_node: f64,
     pub(super) plans_resent: f64,
     pub(super) protocol_errors: f64,
+    pub(super) refused_too_many: f64,
+    pub(super) replaced: f64,
     pub(super) did: Did,
 }
 
@@ -46,6 +50,8 @@ pub(super) struct Did {
     pub(super) left: u64,
     pub(super) lied: u64,
     pub(super) asked: u64,
+    pub(super) crowded: u64,
+    pub(super) forged: u64,
 }
 
 /// All of it.
@@ -131,32 +137,39 @@ impl Beside {
             refused_other_node,
             plans_resent,
             protocol_errors,
+            refused_too_many,
+            replaced,
             did,
         } = self.counted;
         console.line(&format!(
-            "meanwhile one took nothing, one left {} streams, one lied {} times, one asked {} times for another plan; \
-             the controller counted {streams:.0} streams, {refused_other_node:.0} refused for another node, \
-             {plans_resent:.0} plans sent again, {protocol_errors:.0} streams ended",
-            did.left, did.lied, did.asked
+            "meanwhile one took nothing, one left {} streams, one lied {} times, one asked {} times for another plan, \
+             one opened {} streams beside each other, one forged {} reports; the controller counted {streams:.0} \
+             streams, {refused_other_node:.0} refused for another node, {refused_too_many:.0} beyond a rate, \
+             {replaced:.0} replaced, {plans_resent:.0} plans sent again, {protocol_errors:.0} streams ended",
+            did.left, did.lied, did.asked, did.crowded, did.forged
         ));
     }
 }
 
 impl Counts {
-    fn add(&mut self, before: [f64; 4], now: [f64; 4], report: Report) {
+    fn add(&mut self, before: [f64; 6], now: [f64; 6], report: Report) {
         let of = |place: usize| now[place] - before[place];
         self.streams += of(0);
         self.refused_other_node += of(1);
         self.plans_resent += of(2);
         self.protocol_errors += of(3);
+        self.refused_too_many += of(4);
+        self.replaced += of(5);
         self.did.left += report.left;
         self.did.lied += report.lied;
         self.did.asked += report.asked;
+        self.did.crowded += report.crowded;
+        self.did.forged += report.forged;
     }
 }
 
-fn counts(page: &Page) -> Result<[f64; 4]> {
-    let mut counts = [0.0; 4];
+fn counts(page: &Page) -> Result<[f64; 6]> {
+    let mut counts = [0.0; 6];
     for (count, name) in counts.iter_mut().zip(COUNTED) {
         *count = page.value(name)?;
     }

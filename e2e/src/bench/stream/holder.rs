@@ -91,6 +91,7 @@ impl Holder {
             bucket_hashes: of_held(self.buckets.to_bytes()),
             watermark: None,
             younger_than_milliseconds: 0,
+            schedulers: Vec::new(),
         }
     }
 

@@ -1,6 +1,6 @@
-//! Four misbehaving agents in a separate process: one reads nothing, one disconnects every second, one acknowledges a
-//! wrong hash and, if agents authenticate, one requests the plan of another node. None of them ever has a plan in
-//! force.
+//! Misbehaving agents in a separate process: one reads nothing, one disconnects every second, one acknowledges a wrong
+//! hash. If agents authenticate, one requests the plan of another node, one opens any number of streams, and one reports
+//! a plan that is newer than there can be. None of them ever has a plan in force.
 
 use std::io::BufRead as _;
 use std::sync::Arc;
@@ -20,9 +20,15 @@ use super::objects::node_name;
 use super::place::Way;
 
 /// Number of agents.
-pub(super) const AGENTS: u32 = 4;
+pub(super) const AGENTS: u32 = 6;
 /// Between two times that one of them does what it does.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Between two streams of the one that opens any number.
+const CROWD_PAUSE: Duration = Duration::from_millis(50);
+/// Streams that it keeps.
+const CROWD: usize = 100;
+/// Characters of the version that the one with the forged report sends.
+const LONG: usize = 60_000;
 /// HTTP/2 window of the agent that reads nothing; the default of the library would be millions of
 /// bytes.
 const WINDOW: u32 = (1 << 16) - 1;
@@ -43,6 +49,8 @@ struct Done {
     left: AtomicU64,
     lied: AtomicU64,
     asked: AtomicU64,
+    crowded: AtomicU64,
+    forged: AtomicU64,
 }
 
 /// The actions that they report at the end.
@@ -54,6 +62,10 @@ pub(super) struct Report {
     pub(super) lied: u64,
     /// Streams for another node's plan.
     pub(super) asked: u64,
+    /// Streams of one node, beside each other.
+    pub(super) crowded: u64,
+    /// Streams with a forged report of a newer plan.
+    pub(super) forged: u64,
 }
 
 /// Runs until standard input ends, then prints the counts.
@@ -74,6 +86,8 @@ pub fn run(options: &MisbehavingOptions) -> Result<()> {
     drop(runtime.spawn(lie(way.clone(), node(2), done.clone())));
     if way.is_trusted() {
         drop(runtime.spawn(ask(way.clone(), node(3), done.clone())));
+        drop(runtime.spawn(crowd(way.clone(), node(4), done.clone())));
+        drop(runtime.spawn(forge(way.clone(), node(5), done.clone())));
     }
     for line in std::io::stdin().lock().lines() {
         line?;
@@ -83,6 +97,8 @@ pub fn run(options: &MisbehavingOptions) -> Result<()> {
         left: count(&done.left),
         lied: count(&done.lied),
         asked: count(&done.asked),
+        crowded: count(&done.crowded),
+        forged: count(&done.forged),
     };
     say(&format!("did {}", serde_json::to_string(&report)?));
     runtime.shutdown_background();
@@ -186,6 +202,48 @@ async fn ask(way: Way, node: String, done: Arc<Done>) {
             // It ends with a refusal.
             drop(stream.messages.message().await);
             done.asked.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Opens streams of its node as if each were the only one.
+async fn crowd(way: Way, node: String, done: Arc<Done>) {
+    let mut streams = std::collections::VecDeque::new();
+    loop {
+        if let Ok(stream) = open(&way, &node, &node).await {
+            streams.push_back(stream);
+            if streams.len() > CROWD {
+                drop(streams.pop_front());
+            }
+            done.crowded.fetch_add(1, Ordering::Relaxed);
+        }
+        tokio::time::sleep(CROWD_PAUSE).await;
+    }
+}
+
+/// Reports a watermark that no controller reaches, and a long version.
+async fn forge(way: Way, node: String, done: Arc<Done>) {
+    let mark = |kind: &str| wire::KindWatermark {
+        kind: kind.into(),
+        newest: u64::MAX,
+        sum: 1,
+    };
+    let forged = wire::Hello {
+        agent_version: "x".repeat(LONG),
+        watermark: Some(wire::Watermark {
+            kinds: ["Node", "Service", "EndpointSlice"].map(mark).into(),
+        }),
+        ..hello(&node)
+    };
+    loop {
+        if let Ok(access) = way.access(&node)
+            && let Ok(channel) = access.connect().await
+            && let Ok(mut stream) = Stream::open(&access, channel, forged.clone()).await
+        {
+            done.forged.fetch_add(1, Ordering::Relaxed);
+            // It ends with a refusal after a while.
+            drop(stream.messages.message().await);
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -24,6 +25,8 @@ pub(super) struct Builder<'a> {
     settings: &'a Settings,
     host: &'a HostNetwork,
     node: &'a NodeEntry,
+    /// Schedulers that the kernel lacks.
+    lacking: &'a BTreeSet<Arc<str>>,
     desired: Desired,
     sets: Entries,
     /// The node addresses that serve node ports.
@@ -59,7 +62,11 @@ impl Place<'_> {
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(node: &'a NodeEntry, host: &'a HostNetwork) -> Self {
+    pub(super) fn new(
+        node: &'a NodeEntry,
+        host: &'a HostNetwork,
+        lacking: &'a BTreeSet<Arc<str>>,
+    ) -> Self {
         let settings = &node.settings;
         let desired = Desired {
             node: node.name.clone(),
@@ -85,11 +92,13 @@ impl<'a> Builder<'a> {
             excluded: settings.exclude_cidrs.clone(),
             lacks_ipv6: None,
             idle: BTreeSet::new(),
+            fallbacks: BTreeMap::new(),
         };
         Self {
             settings,
             host,
             node,
+            lacking,
             desired,
             sets: Entries::new(),
             node_ports: node_ports::addresses(node, host),
@@ -209,9 +218,8 @@ impl<'a> Builder<'a> {
             self.sets.frontend(SetRole::Refuse, place.key);
             return;
         }
-        let scheduler = place.head.scheduler.as_ref();
-        let scheduler = scheduler.unwrap_or(&self.settings.scheduler);
-        let server = virtual_server(scheduler, place.port.affinity_seconds, real_servers);
+        let scheduler = self.scheduler(place);
+        let server = virtual_server(&scheduler, place.port.affinity_seconds, real_servers);
         self.desired.virtual_servers.insert(place.key, server);
         if place.head.boot_critical {
             self.desired.boot_critical.insert(place.key);
@@ -224,6 +232,21 @@ impl<'a> Builder<'a> {
         }
         if list.choice(family).external_clients == ExternalClients::Drop {
             self.sets.frontend(SetRole::NoLocal, place.key);
+        }
+    }
+
+    /// The scheduler of a frontend. Only one that the Service asks for itself is replaced: a missing one of the
+    /// settings is the operator's to correct.
+    fn scheduler(&mut self, place: Place<'_>) -> Arc<str> {
+        let of_settings = &self.settings.scheduler;
+        match &place.head.scheduler {
+            Some(asked) if asked != of_settings && self.lacking.contains(asked) => {
+                let service = place.service.clone();
+                self.desired.fallbacks.insert(service, asked.clone());
+                of_settings.clone()
+            }
+            Some(asked) => asked.clone(),
+            None => of_settings.clone(),
         }
     }
 

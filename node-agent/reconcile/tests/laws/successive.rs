@@ -33,7 +33,7 @@ pub(crate) fn plans() -> impl Strategy<Value = (Desired, Desired)> {
 }
 
 /// Gives every list that a head uses the backends of the pools, in turn.
-fn with_backends(mut entries: Entries, pools: &[Vec<BackendList>; 2]) -> Entries {
+pub(crate) fn with_backends(mut entries: Entries, pools: &[Vec<BackendList>; 2]) -> Entries {
     let Some(Entry::Node(node)) = entries.get(&EntryKey::Node).cloned() else {
         panic!("a plan has a node");
     };

@@ -34,7 +34,9 @@ pub use dump::{Dump, Tables, nft_tables};
 pub use events::Events;
 pub use iptables::{IptablesChoice, Variant};
 pub use link::Links;
-pub use modules::{Loaded, MODULES, is_loaded as is_module_loaded, load as load_module};
+pub use modules::{
+    Loaded, MODULES, is_loaded as is_module_loaded, load as load_module, loaded_schedulers,
+};
 pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
 pub use servers::Servers;
@@ -153,6 +155,10 @@ impl Kernel for LinuxKernel {
 
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
         names.iter().filter_map(sysctl::read).collect()
+    }
+
+    fn has_scheduler(&mut self, name: &str) -> bool {
+        self.servers.has_scheduler(name)
     }
 
     fn prepare_observe(&mut self) {

@@ -61,7 +61,51 @@ pub fn load(name: &str) -> Result<Loaded, KernelError> {
     })
 }
 
+/// The directory of loaded modules.
+const LOADED: &str = "/sys/module";
+
 /// Whether a module is loaded. A built-in module may not be listed.
 pub fn is_loaded(name: &str) -> bool {
-    Path::new("/sys/module").join(name).exists()
+    Path::new(LOADED).join(name).exists()
+}
+
+/// Modules of IPVS that are not schedulers, without their prefix.
+const OTHERS: [&str; 2] = ["ftp", "pe_sip"];
+
+/// The schedulers of IPVS whose modules are loaded, in order. Built-in ones may be missing.
+pub fn loaded_schedulers() -> Vec<String> {
+    schedulers_in(Path::new(LOADED))
+}
+
+fn schedulers_in(modules: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(modules).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let schedulers = names.filter_map(|name| Some(name.strip_prefix("ip_vs_")?.to_owned()));
+    let mut schedulers: Vec<_> = schedulers
+        .filter(|name| !OTHERS.contains(&name.as_str()))
+        .collect();
+    schedulers.sort_unstable();
+    schedulers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loaded_schedulers_are_those_with_a_module() {
+        let modules = tempfile::tempdir().unwrap();
+        for name in [
+            "ip_vs",
+            "ip_vs_wrr",
+            "ip_vs_ftp",
+            "ip_vs_lc",
+            "ip_set",
+            "ip_vs_pe_sip",
+        ] {
+            std::fs::create_dir(modules.path().join(name)).unwrap();
+        }
+        assert_eq!(schedulers_in(modules.path()), ["lc", "wrr"]);
+        assert_eq!(schedulers_in(&modules.path().join("none")), [""; 0]);
+    }
 }

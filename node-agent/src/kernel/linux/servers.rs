@@ -1,5 +1,7 @@
 //! Virtual and real servers through generic netlink, with many messages in one send.
 
+mod schedulers;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,6 +12,9 @@ use portolan_reconcile::{
     VirtualServerKey,
 };
 
+use self::schedulers::{
+    MODULES, blocks_when_loaded, lacks_scheduler, no_scheduler, not_loaded, refuse, scheduler,
+};
 use crate::kernel::KernelError;
 use crate::traffic::Traffic;
 
@@ -136,6 +141,13 @@ impl Servers {
         results
     }
 
+    /// Whether the kernel has a scheduler, or can load it without a risk for IPVS. If the kernel cannot be asked, the
+    /// operation that needs the scheduler reports why.
+    pub(super) fn has_scheduler(&mut self, name: &str) -> bool {
+        !blocks_when_loaded(name, Path::new(MODULES))
+            && !matches!(self.socket.has_scheduler(name), Ok(false))
+    }
+
     /// Requests a scheduler from the kernel, which loads its module.
     ///
     /// # Errors
@@ -172,61 +184,16 @@ fn explain(op: &IpvsOp, error: &ipvs_rs::Error) -> KernelError {
         Some(scheduler) if error.is_unknown_scheduler() => {
             KernelError::new(op, &no_scheduler(scheduler))
         }
-        _ => KernelError::new(op, &error.reason()).in_doubt_if(error.is_of_socket()),
+        _ => KernelError::new(op, &error.reason())
+            .in_doubt_if(error.is_of_socket())
+            .of_service_if(is_of_service(op, error)),
     }
 }
 
-/// The directory of loaded modules.
-const MODULES: &str = "/sys/module";
-
-/// Whether an operation needs a scheduler whose module was removed after it was requested. Such an operation is not
-/// sent, because IPVS would load the module itself.
-fn lacks_scheduler(op: &IpvsOp, modules: &Path) -> bool {
-    scheduler(op).is_some_and(|name| blocks_when_loaded(name, modules))
-}
-
-/// The scheduler that IPVS would load for an operation.
-fn scheduler(op: &IpvsOp) -> Option<&str> {
-    match op {
-        IpvsOp::AddVirtualServer { scheduling, .. }
-        | IpvsOp::EditVirtualServer { scheduling, .. } => Some(&scheduling.scheduler),
-        _ => None,
-    }
-}
-
-fn refuse(op: &IpvsOp) -> Result<(), KernelError> {
-    let reason = not_loaded(scheduler(op).unwrap_or_default());
-    // The shadow's list of loaded schedulers is outdated.
-    Err(KernelError::new(op, &reason).in_doubt_if(true))
-}
-
-/// Whether requesting a scheduler may deadlock IPVS.
-///
-/// IPVS loads the module of an unknown scheduler while it holds its lock. The two modules below then wait for
-/// network namespaces that are being removed, whose removal waits for the same lock (observed on Linux 6.1). If
-/// IPVS itself is built in, `/sys/module` does not show whether a scheduler is available, so the request is made.
-fn blocks_when_loaded(scheduler: &str, modules: &Path) -> bool {
-    ["lblc", "lblcr"].contains(&scheduler)
-        && modules.join("ip_vs/initstate").exists()
-        && !modules.join(format!("ip_vs_{scheduler}")).exists()
-}
-
-fn not_loaded(scheduler: &str) -> String {
-    format!(
-        "its module has to be loaded in advance (modprobe ip_vs_{scheduler} on this node), because \
-         loading it through IPVS can deadlock IPVS; or set another scheduler in \
-         spec.settings.scheduler of the ProxyConfig or, if a Service requests it, in its annotation \
-         proxy.portolan.dev/scheduler"
-    )
-}
-
-fn no_scheduler(scheduler: &str) -> String {
-    format!(
-        "the kernel has no scheduler {scheduler:?}: load its module (modprobe ip_vs_{scheduler}), or \
-         set another one in spec.settings.scheduler of the ProxyConfig or, if a Service requests it, \
-         in its annotation proxy.portolan.dev/scheduler; until then existing virtual servers keep \
-         their scheduler, and new ones are not created"
-    )
+/// Whether the address of an endpoint caused an error: the kernel takes only those of hosts. The planner leaves out
+/// addresses that are never one, but that an address is the broadcast address of a network only its nodes know.
+fn is_of_service(op: &IpvsOp, error: &ipvs_rs::Error) -> bool {
+    matches!(op, IpvsOp::AddRealServer { .. }) && error.is_invalid()
 }
 
 fn known_key(key: &ServiceKey) -> Option<VirtualServerKey> {
@@ -340,41 +307,32 @@ fn request(op: &IpvsOp) -> Request {
 mod tests {
     use super::*;
 
-    /// A module may be removed after it was requested.
+    /// S-229: a tenant chooses the addresses of endpoints, and nothing else that the kernel could refuse.
     #[test]
-    fn a_virtual_server_never_gets_a_scheduler_whose_loading_could_block_ipvs() {
-        let modules = tempfile::tempdir().unwrap();
-        let make = |name: &str| std::fs::create_dir(modules.path().join(name)).unwrap();
-        let of = |scheduler: &str| {
-            let scheduling = Scheduling {
-                scheduler: scheduler.into(),
-                flags: 0,
-                timeout: 0,
-            };
-            let server = "TCP 10.96.0.1:80".parse().unwrap();
-            lacks_scheduler(
-                &IpvsOp::AddVirtualServer { server, scheduling },
-                modules.path(),
-            )
+    fn only_the_address_of_an_endpoint_is_the_fault_of_its_service() {
+        let server: VirtualServerKey = "TCP 10.96.0.1:80".parse().unwrap();
+        let backend = RealServerKey {
+            address: [10, 0, 0, 255].into(),
+            port: 80,
         };
-        make("ip_vs");
-        std::fs::write(modules.path().join("ip_vs/initstate"), "live\n").unwrap();
-        assert!(!of("rr") && of("lblcr"), "S-101");
-        make("ip_vs_lblcr");
-        assert!(!of("lblcr"));
-    }
-
-    #[test]
-    fn a_scheduler_whose_module_could_block_ipvs_is_requested_only_if_loaded() {
-        let modules = tempfile::tempdir().unwrap();
-        let make = |name: &str| std::fs::create_dir(modules.path().join(name)).unwrap();
-        let blocks = |scheduler| blocks_when_loaded(scheduler, modules.path());
-        make("ip_vs");
-        assert!(!blocks("lblc"), "IPVS is part of the kernel");
-        std::fs::write(modules.path().join("ip_vs/initstate"), "live\n").unwrap();
-        assert!(blocks("lblc") && blocks("lblcr"), "S-101");
-        assert!(!blocks("rr") && !blocks("mh"));
-        make("ip_vs_lblc");
-        assert!(!blocks("lblc") && blocks("lblcr"));
+        let scheduling = Scheduling {
+            scheduler: "rr".into(),
+            flags: 0,
+            timeout: 0,
+        };
+        let add = IpvsOp::AddRealServer {
+            server,
+            backend,
+            weight: 1,
+        };
+        let create = IpvsOp::AddVirtualServer { server, scheduling };
+        let of_service = |op: &IpvsOp, errno| {
+            let request = Box::new(request(op));
+            explain(op, &ipvs_rs::Error::Kernel { errno, request }).of_service
+        };
+        let (invalid, no_memory, not_permitted) = (22, 12, 1);
+        assert!(of_service(&add, invalid), "S-229");
+        assert!(!of_service(&add, no_memory) && !of_service(&add, not_permitted));
+        assert!(!of_service(&create, invalid));
     }
 }
