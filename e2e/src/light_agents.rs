@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
-use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
+use portolan_agent::receive::{Access, Address, Controllers, Link, NetworkDialer, Receiver};
 use portolan_plan::{PlanDocument, PlanHash};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -149,6 +149,7 @@ impl LightAgents {
             node: node.as_str().into(),
             version: version.into(),
             controllers,
+            dialer: Arc::new(NetworkDialer),
             plans: plans.clone(),
             applied,
             draining,

@@ -30,6 +30,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("portolan-reconcile",  &[KUBE, K8S, GRPC, ASYNC, WIRE, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-proto", "portolan-planner", "portolan-crds", "ipvs-rs", "ipset-rs"]),
     ("portolan-agent",      &[KUBE, K8S, "portolan-crds", "portolan-planner", "portolan-controller"]),
     ("portolan-lab",        &[KUBE, K8S, GRPC, ASYNC, NETLINK, "portolan-*", "ipvs-rs", "ipset-rs"]),
+    ("portolan-simulation", &[]),
     ("portolan-e2e",        &[]),
 ];
 
@@ -43,8 +44,8 @@ const SOCKETS: &str = "socket2|mio|nix|rustix";
 const CLOCK: &str = "chrono|time|jiff";
 const CHANCE: &str = "rand|rand_*|getrandom|fastrand";
 
-/// No crate may depend on the scenarios and the lab.
-const NO_DEPENDENTS: [&str; 2] = ["portolan-e2e", "portolan-lab"];
+/// No crate may depend on the scenarios, the lab and the simulation.
+const NO_DEPENDENTS: [&str; 3] = ["portolan-e2e", "portolan-lab", "portolan-simulation"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

@@ -6,6 +6,7 @@
 mod access;
 mod address;
 mod controllers;
+mod dialer;
 #[cfg(test)]
 mod fuzz;
 mod link;
@@ -30,6 +31,7 @@ use self::resume::ResumeState;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
+pub use dialer::{Connection, Dialer, NetworkDialer};
 pub use link::{Link, LinkSender};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
@@ -58,6 +60,8 @@ pub struct Receiver {
     pub version: Arc<str>,
     /// Addresses and credentials for the controllers.
     pub controllers: Controllers,
+    /// Opens connections to them.
+    pub dialer: Arc<dyn Dialer>,
     /// Destination of the plan.
     pub plans: Arc<PlanWatch>,
     /// Results of passes.
@@ -109,9 +113,9 @@ impl Receiver {
         controller: &Access,
         resume: &mut ResumeState,
     ) -> Result<(), StreamError> {
-        let channel = controller.connect().await?;
+        let connection = self.dialer.dial(controller).await?;
         let mut client =
-            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+            PlanStreamClient::new(connection).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         let mut session = Session::new(self.node.clone());
         let held = self.plans.held(&resume.watermark);
@@ -134,12 +138,15 @@ impl Receiver {
         };
         loop {
             let message = tokio::select! {
-                message = incoming.message() => message?,
+                // In this order, so that a simulation can repeat a stream. The status comes first, because no controller
+                // may delay it; its changes are few.
+                biased;
                 // It reserves queue space first, so that the two sides never wait for each other.
                 done = report(&answers, &mut self.draining, &mut reporter) => {
                     done?;
                     continue;
                 }
+                message = incoming.message() => message?,
             };
             let Some(message) = message else {
                 return Ok(());
@@ -231,12 +238,14 @@ async fn report(
     // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
     let changed = tokio::select! {
-        changed = draining.changed() => changed.map(|()| None),
-        changed = closed.changed() => changed.map(|()| None),
-        changed = unwritten.changed() => changed.map(|()| None),
+        // The result of a pass first: the status below then contains all changes, and none is sent twice.
+        biased;
         applied = applied.wait_for(|applied| applied.drift != *drift || applied.hash != *hash) => {
             applied.map(|applied| Some((applied.drift.clone(), applied.hash)))
         }
+        changed = draining.changed() => changed.map(|()| None),
+        changed = closed.changed() => changed.map(|()| None),
+        changed = unwritten.changed() => changed.map(|()| None),
     };
     if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {
         (*drift, *hash) = applied;
