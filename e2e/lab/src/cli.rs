@@ -12,6 +12,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::images::{self, Order, name};
+use crate::mutate::Subject;
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
@@ -51,7 +52,7 @@ enum Command {
     ControlPlane(ControlPlane),
     /// Starts a cluster of emulated machines with real kubelets, runs Kubernetes' own tests on it, removes it
     Real(Real),
-    /// Breaks the planner on purpose, one rule at a time, and checks that its tests fail
+    /// Breaks code on purpose, one place at a time, and checks that its tests fail
     Mutate(Mutate),
     /// Feeds random messages to decoders and to both ends of the stream
     Fuzz(Fuzz),
@@ -198,6 +199,9 @@ struct Real {
 
 #[derive(Args)]
 struct Mutate {
+    /// The code that is broken
+    #[arg(long, value_enum, default_value_t = Subject::Planner)]
+    of: Subject,
     /// Text in the names of mutations to run, case-insensitive; default: all mutations
     #[arg(long, value_name = "NAME-PART")]
     only: Option<String>,
@@ -303,8 +307,8 @@ fn run(command: Command) -> Result<u8> {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             real::run(&words, &mut std::io::stdout())
         }
-        Command::Mutate(Mutate { only }) => {
-            let all_killed = mutate::run(only.as_deref(), true, &mut std::io::stdout())?;
+        Command::Mutate(Mutate { of, only }) => {
+            let all_killed = mutate::run(of, only.as_deref(), true, &mut std::io::stdout())?;
             Ok(u8::from(!all_killed))
         }
         Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),

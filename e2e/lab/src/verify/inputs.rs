@@ -137,9 +137,9 @@ impl Inputs<'_> {
             | Work::RealCommand(_)
             | Work::Demo
             | Work::ClusterDemo => self.programs(work),
-            Work::Mutations => {
-                let mut found = self.tests("portolan-planner", Targets::All);
-                found.extend(self.below("controller/planner/tests"));
+            Work::Mutations(subject) => {
+                let mut found = self.tests(subject.package(), Targets::All);
+                found.extend(self.below(subject.table()));
                 found
             }
             Work::Images => {

@@ -30,7 +30,7 @@ fn is_other_part(part: &str, work: Work) -> bool {
         "images" => work != Work::Images && !is_real,
         "real" => !is_real,
         "kernels.rs" => !matches!(work, Work::Kernel(_)),
-        "mutate" | "mutate.rs" => work != Work::Mutations,
+        "mutate" | "mutate.rs" => !matches!(work, Work::Mutations(_)),
         "guest" => !in_guest && !is_real,
         "installed" => !in_guest && work != Work::Images && !is_real,
         "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
