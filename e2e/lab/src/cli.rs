@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod fuzz;
 mod guest;
 
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use crate::scenarios::{Mode, Place};
 use crate::tiers::TIERS;
 use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{cluster, demo, fuzz, kernels, mutate, packages, real, scenarios, verify};
+use crate::{cluster, demo, kernels, mutate, packages, real, scenarios, verify};
 
 /// Prepares this machine, builds, boots emulated machines (guests), runs the demo and all checks.
 #[derive(Parser)]
@@ -54,8 +55,8 @@ enum Command {
     Real(Real),
     /// Breaks code on purpose, one place at a time, and checks that its tests fail
     Mutate(Mutate),
-    /// Feeds random messages to decoders and to both ends of the stream
-    Fuzz(Fuzz),
+    /// Runs the fuzzer: all parsers of input from outside, with coverage guidance
+    Fuzz(fuzz::Fuzz),
     /// Installs missing packages, builds the programs and prints their paths
     Build,
     /// Builds and checks the images of the controller and the agent; pushes nothing
@@ -208,13 +209,6 @@ struct Mutate {
 }
 
 #[derive(Args)]
-struct Fuzz {
-    /// Number of cases of each test
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    cases: u32,
-}
-
-#[derive(Args)]
 struct Image {
     /// Tag of the images
     #[arg(long, value_name = "TAG", default_value = images::VERSION, value_parser = name::tag)]
@@ -311,7 +305,7 @@ fn run(command: Command) -> Result<u8> {
             let all_killed = mutate::run(of, only.as_deref(), true, &mut std::io::stdout())?;
             Ok(u8::from(!all_killed))
         }
-        Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),
+        Command::Fuzz(fuzz) => fuzz.run(),
         Command::Build => build(),
         Command::Image(image) => make_images(image),
         Command::Guest(guest) => guest.run(),

@@ -124,6 +124,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),
             Work::Tests("portolan-e2e", Targets::Named(&["trust"])),
             Work::Tests(SIMULATION, Targets::All),
+            Work::Tests("portolan-fuzz-targets", Targets::All),
         ],
     },
     Tier {
@@ -143,6 +144,11 @@ pub const TIERS: &[Tier] = &[
         name: "invariants",
         title: "controller and agent broken on purpose: the simulation detects it each time",
         work: &[Work::Mutations(Subject::Simulation)],
+    },
+    Tier {
+        name: "fuzz",
+        title: "the fuzzer: every parser of input from outside, with coverage guidance",
+        work: &[Work::Fuzz],
     },
     Tier {
         name: "images",

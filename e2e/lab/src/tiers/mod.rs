@@ -4,6 +4,7 @@ mod list;
 
 use clap::ValueEnum as _;
 
+use crate::fuzz::LONG_SECONDS;
 use crate::mutate::Subject;
 use crate::tools::Release;
 pub use list::{DOCUMENTS, LONG, TIERS};
@@ -32,6 +33,8 @@ pub enum Work {
     Kubernetes(Release),
     /// Mutations; each must make its named test fail.
     Mutations(Subject),
+    /// All targets of the fuzzer, for a while each.
+    Fuzz,
     /// Both images, with test builds of the programs.
     Images,
     /// The disks of machines with kubelets, and the programs on them.
@@ -116,6 +119,7 @@ impl Work {
             Self::Kernel(version) => version.to_owned(),
             Self::Kubernetes(release) => name_of(release),
             Self::Mutations(subject) => subject.name().to_owned(),
+            Self::Fuzz => "targets".to_owned(),
             Self::Images => "both".to_owned(),
             Self::RealKit => "kit".to_owned(),
             Self::Real(proxy) => proxy.to_owned(),
@@ -149,6 +153,7 @@ impl Work {
                 format!("cargo lab cluster --kubernetes {} --all", name_of(release))
             }
             Self::Mutations(subject) => format!("cargo lab mutate --of {}", subject.name()),
+            Self::Fuzz => format!("cargo lab fuzz --seconds {LONG_SECONDS}"),
             Self::Images => "cargo lab image --profile dev".to_owned(),
             Self::RealKit => "cargo lab real prepare".to_owned(),
             Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
@@ -235,6 +240,7 @@ impl Tier {
                     | Work::Kubernetes(_)
                     | Work::RealCommand(_)
                     | Work::Mutations(Subject::Simulation)
+                    | Work::Fuzz
             )
         };
         self.work.iter().all(is_long)
@@ -243,7 +249,8 @@ impl Tier {
     /// Whether the names of its tests can prove a behaviour.
     #[must_use]
     pub fn has_tests(&self) -> bool {
-        let nameless = |work: &Work| matches!(work, Work::Check(..) | Work::Mutations(_));
+        let nameless =
+            |work: &Work| matches!(work, Work::Check(..) | Work::Mutations(_) | Work::Fuzz);
         !self.work.iter().all(nameless)
     }
 }
