@@ -83,6 +83,11 @@ pub(crate) struct StoreContent {
     lists: BTreeMap<(u64, Kind), u64>,
 }
 
+/// An event as a line of a watch. The type comes first, as from a real server.
+pub(crate) fn event_line(what: &str, object: &Value) -> Bytes {
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n").into()
+}
+
 impl StoreContent {
     /// The events of a kind in order.
     pub(crate) fn events(&self, kind: Kind) -> &[StoredEvent] {
@@ -109,11 +114,10 @@ impl StoreContent {
     }
 
     fn event(&mut self, what: &str, name: Name, object: &Value) {
-        let line = format!("{}\n", json!({"type": what, "object": object}));
         let event = StoredEvent {
             revision: self.revision,
             at: Instant::now(),
-            line: line.into(),
+            line: event_line(what, object),
         };
         self.events.entry(name.kind()).or_default().push(event);
     }

@@ -10,11 +10,11 @@ use futures::Stream;
 use hyper::body::Frame;
 use portolan_controller::watch::Collection as _;
 use portolan_planner::model::Kind;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{ApiServer, StoreContent};
+use crate::api::{ApiServer, StoreContent, event_line};
 use crate::link::Passage;
 
 /// Interval of bookmarks.
@@ -149,10 +149,9 @@ impl WatchSender {
 
 /// The lines of all objects, and the bookmark after them.
 fn initial(content: &StoreContent, kind: Kind) -> VecDeque<Bytes> {
-    let line =
-        |object: &Value| Bytes::from(format!("{}\n", json!({"type": "ADDED", "object": object})));
-    let objects = content.objects(kind).map(line);
-    objects.chain([bookmark(content.revision, true)]).collect()
+    let objects = content.objects(kind);
+    let lines = objects.map(|object| event_line("ADDED", object));
+    lines.chain([bookmark(content.revision, true)]).collect()
 }
 
 /// A bookmark of a revision, which ends the existing objects or not.
@@ -162,7 +161,7 @@ fn bookmark(revision: u64, ends: bool) -> Bytes {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let object = json!({"kind": "Bookmark", "apiVersion": "v1", "metadata": metadata});
-    format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into()
+    event_line("BOOKMARK", &object)
 }
 
 /// The kind whose collection has this path.

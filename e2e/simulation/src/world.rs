@@ -26,8 +26,8 @@ const GRACE_PERIOD: Duration = Duration::from_millis(500);
 /// Time in which all nodes receive the newest plan once nothing is interrupted. Longer than all timeouts and delays of
 /// agents and controllers together.
 const SETTLE_LIMIT: Duration = Duration::from_secs(400);
-/// Time for the last retries after interruptions.
-const RETRY_TIME: Duration = Duration::from_secs(30);
+/// Time for the last retries after interruptions, and for a bookmark of each watch, from which it resumes without a list.
+const RETRY_TIME: Duration = Duration::from_secs(70);
 /// Time in which nothing may be listed.
 const QUIET_TIME: Duration = Duration::from_secs(65);
 
