@@ -1,7 +1,7 @@
 //! One function for each kind of input from outside.
 //!
-//! Each function returns for every input. Its assertions are laws about the input. The fuzzer (`cargo lab fuzz`) runs them with
-//! coverage guidance, and `tests/replay.rs` runs them with the inputs in `corpus`.
+//! Each function returns for every input. Its assertions are laws about the input. The fuzzer (`cargo lab fuzz`) runs
+//! them with coverage guidance, and `tests/replay.rs` runs them with the inputs in `corpus`.
 #![forbid(unsafe_code)]
 
 mod netlink;

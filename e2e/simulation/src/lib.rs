@@ -1,9 +1,9 @@
 //! A deterministic simulation of several controllers and agents.
 //!
 //! One thread runs the real watches, engines, stores, streams, elections, receivers and plan watches. Time is the paused
-//! clock of tokio. The API server, the network and the kernels of the nodes are simulated. A seed determines all steps: changes of
-//! objects, delays, interruptions, crashes and restarts. After each step the invariants of docs/architecture are checked;
-//! at the end all interruptions are removed, and every node must receive the newest plan.
+//! clock of tokio. The API server, the network and the kernels of the nodes are simulated. A seed determines all steps:
+//! changes of objects, delays, interruptions, crashes and restarts. After each step, invariants of docs/architecture are
+//! checked. At the end all interruptions are removed, and every node must receive the newest plan.
 //!
 //! Limits: wall clocks are real, so nothing that reads them is simulated (certificates, tokens, the mass-loss guard).
 //! Tasks that are ready at the same moment may run in another order when a seed is repeated.
