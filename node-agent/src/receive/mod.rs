@@ -6,6 +6,7 @@
 mod access;
 mod address;
 mod controllers;
+mod dialer;
 #[cfg(test)]
 mod fuzz;
 mod link;
@@ -32,6 +33,7 @@ use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
+pub use dialer::{Connection, Dialer, NetworkDialer};
 pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
@@ -62,6 +64,8 @@ pub struct Receiver {
     pub version: Arc<str>,
     /// Addresses and credentials for the controllers.
     pub controllers: Controllers,
+    /// Opens connections to them.
+    pub dialer: Arc<dyn Dialer>,
     /// Destination of the plan.
     pub plans: Arc<PlanWatch>,
     /// The watermark of the plan.
@@ -131,7 +135,7 @@ impl Receiver {
         let session = Session::new(self.node.clone());
         let schedulers = (self.schedulers)();
         let hello = session.hello(&self.version, held.as_ref(), None, &schedulers);
-        let opened = Opened::open(controller, hello).await?;
+        let opened = Opened::open(&*self.dialer, controller, hello).await?;
         self.follow(opened).await
     }
 
@@ -155,15 +159,19 @@ impl Receiver {
                 let schedulers = (self.schedulers)();
                 let younger_than = Some(younger_than);
                 let hello = session.hello(&self.version, held.as_ref(), younger_than, &schedulers);
-                Some(Box::pin(Opened::open_and_wait(other, hello)))
+                let dialer = self.dialer.clone();
+                Some(Box::pin(Opened::open_and_wait(dialer, other, hello)))
             };
             let message = tokio::select! {
-                message = opened.next() => message?,
+                // In this order, so that a simulation can repeat a stream. The status comes first, because no controller
+                // may delay it; its changes are few.
+                biased;
                 // It reserves queue space first, so that the two sides never wait for each other.
                 done = report(&answers, &mut self.draining, &mut reporter) => {
                     done?;
                     continue;
                 }
+                message = opened.next() => message?,
                 fresher = search.found(ask) => {
                     let to = &fresher.controller;
                     info!(from = %controller, %to, "moving to a controller with newer objects");
@@ -299,14 +307,8 @@ async fn report(
     // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
     let changed = tokio::select! {
-        token = renewals.newer() => {
-            room.send(Session::renewal(&token));
-            return Ok(());
-        }
-        changed = draining.changed() => changed.map(|()| None),
-        changed = closed.changed() => changed.map(|()| None),
-        changed = closed_checks.changed() => changed.map(|()| None),
-        changed = unwritten.changed() => changed.map(|()| None),
+        // The result of a pass first: the status below then contains all changes, and none is sent twice.
+        biased;
         applied = applied.wait_for(|applied| {
             applied.drift != *drift || applied.hash != *hash || applied.troubles != *troubles
         }) => {
@@ -314,6 +316,14 @@ async fn report(
                 (applied.drift.clone(), applied.hash, applied.troubles.clone())
             };
             applied.map(|applied| Some(reported(&applied)))
+        }
+        changed = draining.changed() => changed.map(|()| None),
+        changed = closed.changed() => changed.map(|()| None),
+        changed = closed_checks.changed() => changed.map(|()| None),
+        changed = unwritten.changed() => changed.map(|()| None),
+        token = renewals.newer() => {
+            room.send(Session::renewal(&token));
+            return Ok(());
         }
     };
     if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {

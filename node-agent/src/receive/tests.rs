@@ -16,6 +16,7 @@ fn receiver(folder: &Path) -> (Receiver, watch::Sender<Applied>) {
         node: "node-a".into(),
         version: "test".into(),
         controllers: Access::insecure(Address::Unix(PathBuf::new())).into(),
+        dialer: Arc::new(NetworkDialer),
         plans: Arc::default(),
         remembered: Remembered::open(folder, "node-a"),
         applied,
