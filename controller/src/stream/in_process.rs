@@ -7,7 +7,9 @@ use portolan_proto::wire::plan_stream_server::{PlanStream, PlanStreamServer};
 use tokio::sync::watch;
 
 use super::Plans;
+use super::behind::Relists;
 use super::entrance::Entrance;
+use super::opening::StreamRate;
 use super::pace::Pace;
 use crate::agent_registry::AgentRegistry;
 use crate::store::Store;
@@ -29,7 +31,11 @@ pub fn in_process(
         registry,
         entrance: Entrance::open(Arc::default()),
         changes: Changes::default(),
+        freshness: Arc::default(),
+        ages: watch::Sender::default().subscribe(),
         pace: Pace::default(),
+        streams: StreamRate::default(),
+        relists: Relists::default(),
         ending,
     })
     .max_decoding_message_size(MAX_MESSAGE_BYTES)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use portolan_agent::plan_watch::{PlanWatch, Source, Taken, TakenPlan, Woken};
 use portolan_agent::programmer::Applied;
 use portolan_agent::receive::{Addresses, Controllers, LinkSender, Receiver, Trust};
+use portolan_agent::watermark::{Memory, Remembered};
 use portolan_plan::{NodePlan, PlanHash};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -43,6 +44,7 @@ pub(crate) struct Host {
     pub(crate) controllers: usize,
     pub(crate) witness: Witness,
     pub(crate) disk: Disk,
+    pub(crate) watermark: Memory,
     /// The duration of a pass.
     pub(crate) pass: Duration,
 }
@@ -62,7 +64,6 @@ impl Agent {
     /// Starts the agent of a host with the plan on its disk.
     pub(crate) fn start(host: &Host) -> Self {
         let plans = Arc::new(PlanWatch::default());
-        host.witness.restarted(host.number);
         if let Some(plan) = host.disk.read() {
             plans.restore_saved(NodePlan::clone(&plan), Source::Disk);
         }
@@ -83,9 +84,11 @@ impl Agent {
                 arrived: wake.clone(),
             }),
             plans: plans.clone(),
+            remembered: Remembered::in_memory(host.watermark.clone()),
             applied: applied.clone(),
             draining,
             health: Arc::default(),
+            schedulers: Vec::new,
             link: LinkSender::default(),
         };
         let passes = Passes {

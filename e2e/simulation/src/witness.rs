@@ -115,11 +115,6 @@ impl Witness {
         }
     }
 
-    /// The agent of a node has restarted. It does not know how new its plan was.
-    pub(crate) fn restarted(&self, node: usize) {
-        self.records().places.retain(|(of, _), _| *of != node);
-    }
-
     /// The store is about to be replaced by an older one.
     pub(crate) fn restoring(&self) {
         self.records().restoring = true;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_agent::watermark::Memory;
 use portolan_plan::PlanHash;
 use portolan_planner::model::Kind;
 use tokio::time::{Instant, sleep};
@@ -84,6 +85,7 @@ impl World {
             controllers,
             witness: witness.clone(),
             disk: Disk::default(),
+            watermark: Memory::default(),
             pass: choices.milliseconds(1, 30),
         };
         let hosts = (0..NODES).map(host).collect();

@@ -22,6 +22,7 @@ fn receiver(folder: &Path) -> (Receiver, watch::Sender<Applied>) {
         applied,
         draining,
         health: Arc::default(),
+        schedulers: Vec::new,
         link: LinkSender::default(),
     };
     (receiver, done)
@@ -37,7 +38,9 @@ async fn commit(
         applied: receiver.applied.clone(),
         drift: Drift::default(),
         hash: PlanHash::default(),
+        troubles: Arc::default(),
         closed: receiver.health.closed(),
+        closed_checks: receiver.health.closed_checks(),
         unwritten: receiver.health.unwritten(),
         renewals: Renewals::new(None, None),
     };
