@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
-use portolan_agent::receive::{Access, Address, Controllers, Link, Receiver};
+use portolan_agent::receive::{Access, Address, Controllers, Link, NetworkDialer, Receiver};
 use portolan_agent::watermark::Remembered;
 use portolan_plan::{Family, PlanDocument, PlanHash, ServiceId};
 use tokio::runtime::Runtime;
@@ -151,6 +151,7 @@ impl LightAgents {
             node: node.as_str().into(),
             version: version.into(),
             controllers,
+            dialer: Arc::new(NetworkDialer),
             plans: plans.clone(),
             remembered: Remembered::default(),
             applied,

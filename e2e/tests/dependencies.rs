@@ -30,6 +30,8 @@ const NEVER: &[(&str, &[&str])] = &[
     ("portolan-reconcile",  &[KUBE, K8S, GRPC, ASYNC, WIRE, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-proto", "portolan-planner", "portolan-crds", "ipvs-rs", "ipset-rs"]),
     ("portolan-agent",      &[KUBE, K8S, "portolan-crds", "portolan-planner", "portolan-controller"]),
     ("portolan-lab",        &[KUBE, K8S, GRPC, ASYNC, NETLINK, "portolan-*", "ipvs-rs", "ipset-rs"]),
+    ("portolan-simulation", &[]),
+    ("portolan-fuzz-targets", &[]),
     ("portolan-e2e",        &[]),
 ];
 
@@ -43,8 +45,13 @@ const SOCKETS: &str = "socket2|mio|nix|rustix";
 const CLOCK: &str = "chrono|time|jiff";
 const CHANCE: &str = "rand|rand_*|getrandom|fastrand";
 
-/// No crate may depend on the scenarios and the lab.
-const NO_DEPENDENTS: [&str; 2] = ["portolan-e2e", "portolan-lab"];
+/// No crate may depend on those that only test.
+const NO_DEPENDENTS: [&str; 4] = [
+    "portolan-e2e",
+    "portolan-fuzz-targets",
+    "portolan-lab",
+    "portolan-simulation",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -200,6 +207,18 @@ fn every_crate_inherits_the_lints_and_names_versions_nowhere_else() {
                 );
             }
         }
+    }
+}
+
+/// The substitute for miri, which this machine's registries do not provide.
+#[test]
+fn no_library_contains_unsafe_code() {
+    let workspace = manifest(&root().join("Cargo.toml"));
+    let folders = workspace["workspace"]["members"].as_array().unwrap();
+    for folder in folders {
+        let path = root().join(folder.as_str().unwrap()).join("src/lib.rs");
+        let forbids = read(&path).contains("\n#![forbid(unsafe_code)]\n");
+        assert!(forbids, "{}: #![forbid(unsafe_code)]", path.display());
     }
 }
 

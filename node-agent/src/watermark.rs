@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portolan_proto::wire;
@@ -37,7 +37,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct Remembered {
     watermark: wire::Watermark,
     file: Option<WatermarkFile>,
+    memory: Option<Memory>,
 }
+
+/// A watermark that outlives the agent in the same process, in place of a file.
+pub type Memory = Arc<Mutex<wire::Watermark>>;
 
 impl Remembered {
     /// The watermark of this node in this directory; empty if there is no readable one.
@@ -47,11 +51,21 @@ impl Remembered {
             Ok((file, watermark)) => Self {
                 watermark,
                 file: Some(file),
+                memory: None,
             },
             Err(error) => {
                 log_failure(&path, &error);
                 Self::default()
             }
+        }
+    }
+
+    /// The watermark in this memory, for a simulation, which has no disk.
+    pub fn in_memory(memory: Memory) -> Self {
+        Self {
+            watermark: locked(&memory).clone(),
+            file: None,
+            memory: Some(memory),
         }
     }
 
@@ -66,10 +80,17 @@ impl Remembered {
             return;
         }
         merge(&mut self.watermark, update);
+        if let Some(memory) = &self.memory {
+            locked(memory).clone_from(&self.watermark);
+        }
         if let Some(file) = &mut self.file {
             file.write(&self.watermark).await;
         }
     }
+}
+
+fn locked(memory: &Memory) -> MutexGuard<'_, wire::Watermark> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Replaces the kinds of an update.

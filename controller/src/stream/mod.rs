@@ -11,6 +11,7 @@ mod connection;
 mod draining;
 mod drift;
 mod entrance;
+mod in_process;
 mod listen;
 mod opening;
 mod outgoing;
@@ -44,6 +45,7 @@ use crate::store::Store;
 use crate::telemetry::changes::Changes;
 
 pub use entrance::Entrance;
+pub use in_process::in_process;
 use listen::Socket;
 pub use listen::{Listen, ListenError, Listener};
 use opening::StreamRate;

@@ -177,6 +177,9 @@ async fn follow(
             serving.outgoing.put(Message::Gone(gone)).await?;
         }
         tokio::select! {
+            // In this order, so that a simulation can repeat a stream. Messages are not delayed for long: those that
+            // arrive during a batch are processed with its answer.
+            biased;
             more = serving.turns.next(&mut changes) => if !more {
                 return Err(End::Gone);
             },

@@ -78,6 +78,8 @@ impl WholePlans {
     async fn slot(&self, outgoing: &Outgoing) -> Result<Slot, End> {
         let _waiting = self.counters.load().whole_plan_waits();
         tokio::select! {
+            // In this order, so that a simulation can repeat a stream.
+            biased;
             permit = self.free.clone().acquire_owned() => match permit {
                 Ok(permit) => Ok(Slot(Some(permit))),
                 Err(_) => Err(End::Gone),

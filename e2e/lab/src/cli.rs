@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod fuzz;
 mod guest;
 
 use std::path::PathBuf;
@@ -12,13 +13,14 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::images::{self, Order, name};
+use crate::mutate::Subject;
 use crate::nested::{Profile, Programs};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::tiers::TIERS;
 use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{cluster, demo, fuzz, kernels, mutate, packages, real, scenarios, verify};
+use crate::{cluster, demo, kernels, mutate, packages, real, scenarios, verify};
 
 /// Prepares this machine, builds, boots emulated machines (guests), runs the demo and all checks.
 #[derive(Parser)]
@@ -51,10 +53,10 @@ enum Command {
     ControlPlane(ControlPlane),
     /// Starts a cluster of emulated machines with real kubelets, runs Kubernetes' own tests on it, removes it
     Real(Real),
-    /// Breaks the planner on purpose, one rule at a time, and checks that its tests fail
+    /// Breaks code on purpose, one place at a time, and checks that its tests fail
     Mutate(Mutate),
-    /// Feeds random messages to decoders and to both ends of the stream
-    Fuzz(Fuzz),
+    /// Runs the fuzzer: all parsers of input from outside, with coverage guidance
+    Fuzz(fuzz::Fuzz),
     /// Installs missing packages, builds the programs and prints their paths
     Build,
     /// Builds and checks the images of the controller and the agent; pushes nothing
@@ -198,16 +200,12 @@ struct Real {
 
 #[derive(Args)]
 struct Mutate {
+    /// The code that is broken
+    #[arg(long, value_enum, default_value_t = Subject::Planner)]
+    of: Subject,
     /// Text in the names of mutations to run, case-insensitive; default: all mutations
     #[arg(long, value_name = "NAME-PART")]
     only: Option<String>,
-}
-
-#[derive(Args)]
-struct Fuzz {
-    /// Number of cases of each test
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    cases: u32,
 }
 
 #[derive(Args)]
@@ -303,11 +301,11 @@ fn run(command: Command) -> Result<u8> {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             real::run(&words, &mut std::io::stdout())
         }
-        Command::Mutate(Mutate { only }) => {
-            let all_killed = mutate::run(only.as_deref(), true, &mut std::io::stdout())?;
+        Command::Mutate(Mutate { of, only }) => {
+            let all_killed = mutate::run(of, only.as_deref(), true, &mut std::io::stdout())?;
             Ok(u8::from(!all_killed))
         }
-        Command::Fuzz(Fuzz { cases }) => fuzz::run(cases, &mut std::io::stdout()),
+        Command::Fuzz(fuzz) => fuzz.run(),
         Command::Build => build(),
         Command::Image(image) => make_images(image),
         Command::Guest(guest) => guest.run(),

@@ -1,48 +1,133 @@
-//! Runs the tests of decoders and of both ends of the stream with more cases.
+//! `cargo lab fuzz`: runs the targets of `e2e/fuzz-targets` with libFuzzer and coverage guidance, on the stable compiler.
+//!
+//! The program is `e2e/fuzz`. Found inputs, new inputs of the corpora and the build are in the lab's cache.
+
+mod messages;
+mod program;
+mod report;
+mod seeds;
 
 use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
-use crate::{nested, packages, process, scenarios};
+use crate::progress::Step;
+use crate::{cache, nested, packages, process};
+use program::Fuzzer;
+use report::Row;
 
-/// The tests with a configurable number of cases, as cargo arguments.
-const TESTS: &[(&str, &[&str])] = &[
-    (
-        "decoders of the wire",
-        &["--package=portolan-proto", "--test=laws"],
-    ),
-    (
-        "the agent's end of the stream",
-        &["--package=portolan-agent", "--lib", "receive::fuzz"],
-    ),
-    (
-        "the controller's end of the stream",
-        &["--package=portolan-controller", "--test=stream", "fuzz"],
-    ),
-];
+/// The folder with a folder of inputs for each target.
+const CORPUS: &str = "e2e/fuzz-targets/corpus";
+/// Seconds of each target in `cargo verify --long`.
+pub const LONG_SECONDS: u64 = 120;
 
-/// Runs them with `cases` cases each and returns the first non-zero exit status.
+/// When a target ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// After this number of inputs.
+    Runs(u64),
+    /// After this time.
+    Seconds(u64),
+}
+
+impl Limit {
+    /// The option of libFuzzer.
+    fn option(self) -> String {
+        match self {
+            Self::Runs(runs) => format!("-runs={runs}"),
+            Self::Seconds(seconds) => format!("-max_total_time={seconds}"),
+        }
+    }
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Order {
+    /// Names of targets; empty for all.
+    pub targets: Vec<String>,
+    /// When each of them ends.
+    pub limit: Limit,
+    /// The seed of the mutations.
+    pub seed: u64,
+    /// Whether the results are printed as JSON.
+    pub json: bool,
+}
+
+/// Runs the property tests of messages with this number of cases, and returns the first non-zero exit status.
 ///
 /// # Errors
 /// Packages are missing and cannot be installed, or cargo cannot be started.
-pub fn run(cases: u32, sink: &mut dyn Write) -> Result<u8> {
+pub fn run_messages(cases: u32, sink: &mut dyn Write) -> Result<u8> {
+    messages::run(cases, sink)
+}
+
+/// Runs targets, writes a table, and returns whether none of them has a finding.
+///
+/// # Errors
+/// A name is not a target, the program cannot be built, or the sink is closed.
+pub fn run(order: &Order, sink: &mut dyn Write) -> Result<bool> {
     packages::ensure()?;
-    let cases = cases.to_string();
-    for (what, words) in TESTS {
-        writeln!(sink, "{what}: {cases} cases")?;
-        let mut command = process::cargo()?;
-        command
-            .args(["test", "--release"])
-            .args(*words)
-            .env("PORTOLAN_FUZZ_CASES", &cases)
-            .env("PROPTEST_CASES", &cases);
-        let code = scenarios::exit_code(nested::stream(&mut command, sink)?);
-        if code != 0 {
-            return Ok(code);
-        }
+    let targets = chosen(&all_targets()?, &order.targets)?;
+    let fuzzer = Fuzzer::build()?;
+    let seeds = cache::folder("fuzz/seeds")?;
+    seeds::copy(&nested::root(), &seeds)?;
+    let mut rows = Vec::new();
+    for target in targets {
+        let step = Step::start(&format!("fuzz {target}"));
+        let started = Instant::now();
+        let kept = cache::folder(&format!("fuzz/corpus/{target}"))?;
+        let mut folders = vec![kept, nested::root().join(CORPUS).join(&target)];
+        folders.extend(Some(seeds.join(&target)).filter(|folder| folder.is_dir()));
+        let output = process::finish(&mut fuzzer.command(&target, order, &folders)?)?;
+        let seconds = started.elapsed().as_secs();
+        let text = String::from_utf8_lossy(&output.stderr);
+        let row = Row::parse(&target, seconds, output.status.success(), &text)?;
+        step.done(match &row.finding {
+            None => "nothing found",
+            Some(_) => "FINDING",
+        });
+        rows.push(row);
     }
-    Ok(0)
+    let text = match order.json {
+        true => report::json(&rows)?,
+        false => report::table(&rows),
+    };
+    sink.write_all(text.as_bytes())
+        .context("writing the results")?;
+    Ok(rows.iter().all(|row| row.finding.is_none()))
+}
+
+/// The names of all targets: their folders.
+fn all_targets() -> Result<Vec<String>> {
+    let folder = nested::root().join(CORPUS);
+    let reading = || format!("reading {}", folder.display());
+    let entries = std::fs::read_dir(&folder).with_context(reading)?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.with_context(reading)?.file_name();
+        names.push(name.to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The targets with these names, or all.
+fn chosen(all: &[String], names: &[String]) -> Result<Vec<String>> {
+    if let Some(name) = names.iter().find(|name| !all.contains(name)) {
+        bail!(
+            "there is no target `{name}`; the targets are {}",
+            all.join(", ")
+        );
+    }
+    let is_chosen = |name: &&String| names.is_empty() || names.contains(name);
+    Ok(all.iter().filter(is_chosen).cloned().collect())
+}
+
+/// The folder of inputs with findings.
+fn findings() -> Result<PathBuf> {
+    cache::folder("fuzz/findings")
 }
 
 #[cfg(test)]
@@ -50,21 +135,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_named_test_program_exists() {
-        let folder = |package: &str| match package {
-            "portolan-proto" => "proto",
-            "portolan-agent" => "node-agent",
-            "portolan-controller" => "controller",
-            other => panic!("{other}: add the folder of the package here"),
-        };
-        for (what, words) in TESTS {
-            let named = |flag| words.iter().find_map(|word| word.strip_prefix(flag));
-            let package = folder(named("--package=").unwrap());
-            let file = match named("--test=") {
-                Some(test) => format!("{package}/tests/{test}.rs"),
-                None => format!("{package}/src/receive/fuzz.rs"),
-            };
-            assert!(nested::root().join(&file).is_file(), "{what}: no {file}");
-        }
+    fn targets_are_chosen_by_name_and_an_unknown_one_is_refused_with_all_names() {
+        let all = all_targets().unwrap();
+        assert!(all.contains(&"manifests".to_owned()), "{all:?}");
+        assert_eq!(chosen(&all, &[]).unwrap(), all);
+        let one = ["manifests".to_owned()];
+        assert_eq!(chosen(&all, &one).unwrap(), one);
+        let error = chosen(&all, &["x".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("ipvs_replies"), "{error}");
+    }
+
+    #[test]
+    fn a_limit_is_an_option_of_libfuzzer() {
+        assert_eq!(Limit::Runs(5).option(), "-runs=5");
+        assert_eq!(Limit::Seconds(7).option(), "-max_total_time=7");
     }
 }

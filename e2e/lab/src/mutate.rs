@@ -1,10 +1,11 @@
-//! Breaks the planner on purpose, one rule at a time, and checks that the named test fails.
+//! Breaks code on purpose, one place at a time, and checks that the named test fails.
 //!
-//! The mutations are in `controller/planner/tests/mutations.yaml`. Invariant: the clone is only read. Everything
-//! happens in a copy in the lab's cache.
+//! Each [`Subject`] has a table of mutations. Invariant: the clone is only read. Everything happens in a copy in the lab's
+//! cache.
 
 mod known;
 mod scratch;
+mod subject;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,14 +22,8 @@ use crate::{cache, packages, process};
 
 use known::Known;
 use scratch::Scratch;
+pub use subject::Subject;
 use table::Row;
-
-/// The package that is broken.
-const PACKAGE: &str = "portolan-planner";
-/// Its folder in the clone.
-const FOLDER: &str = "controller/planner";
-/// The path of the table in the clone.
-const TABLE: &str = "controller/planner/tests/mutations.yaml";
 
 /// The same cases of each law every time, and no shrinking: the failure of a row's test must be reproducible.
 const PROPTEST: &[(&str, &str)] = &[
@@ -47,9 +42,7 @@ const CHEAP: &[(&str, &str)] = &[
     ("RUSTFLAGS", "--cap-lints=allow"),
 ];
 
-/// Limit of a test program's processor time: a mutation may make it loop for ever.
-const PROCESSOR_SECONDS: f64 = 120.0;
-/// Limit of its memory, bytes: or make it allocate without end.
+/// Limit of a test program's memory, bytes: a mutation may make it allocate without end.
 const MEMORY: u64 = 4 << 30;
 
 /// The outcome of a row.
@@ -59,7 +52,7 @@ enum Outcome {
     Killed,
     /// It passed.
     Survived,
-    /// The row does not fit the planner or its tests.
+    /// The row does not fit the code or its tests.
     Wrong(String),
 }
 
@@ -70,24 +63,26 @@ enum Outcome {
 /// # Errors
 /// The table cannot be read, no row matches, the copy cannot be made, the tests fail without a mutation, or the sink
 /// is closed.
-pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool> {
+pub fn run(subject: Subject, only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool> {
     packages::ensure()?;
-    let path = nested::root().join(TABLE);
-    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {TABLE}"))?;
-    let rows = table::choose(table::parse(&text).context(TABLE)?, only)?;
+    let table = subject.table();
+    let path = nested::root().join(table);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("reading {table}"))?;
+    let rows = table::parse(&text, subject.sources()).context(table)?;
+    let rows = table::choose(rows, only)?;
     let scratch = Scratch::prepare(&nested::root())?;
-    let mut known = Known::read(scratch.folder());
+    let mut known = Known::read(scratch.folder(), subject);
     let all = rows.clone();
     let rows = match long {
         true => rows,
         false => short_form(rows, |row| known.is_as_before(row, &scratch)),
     };
-    let planner = Planner { scratch };
-    let tests = planner.unbroken()?;
+    let copy = BrokenCopy { subject, scratch };
+    let tests = copy.unbroken()?;
     let mut outcomes = Vec::new();
     for (number, row) in rows.iter().enumerate() {
         let step = Step::start(&format!("{}/{} {}", number + 1, rows.len(), row.name));
-        let outcome = planner.outcome(row, &tests)?;
+        let outcome = copy.outcome(row, &tests)?;
         step.done(match &outcome {
             Outcome::Killed => "killed",
             Outcome::Survived => "SURVIVED",
@@ -97,7 +92,7 @@ pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool>
     }
     let (text, all_killed) = report(&rows, &outcomes);
     if all_killed && only.is_none() {
-        known.replace(&all, &planner.scratch)?;
+        known.replace(&all, &copy.scratch)?;
     }
     sink.write_all(text.as_bytes())
         .context("writing the results")?;
@@ -108,22 +103,24 @@ pub fn run(only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool>
 fn short_form(rows: Vec<Row>, is_as_before: impl Fn(&Row) -> bool) -> Vec<Row> {
     let mut files = BTreeSet::new();
     let mut chosen = rows;
-    chosen.retain(|row| files.insert(row.path()) || !is_as_before(row));
+    chosen.retain(|row| files.insert(row.path().to_owned()) || !is_as_before(row));
     chosen
 }
 
-/// The tests of the unbroken planner by name, with the kind and name of their target.
+/// The tests of the unbroken code by name, with the kind and name of their target.
 type Tests = BTreeMap<String, (String, String)>;
 
-/// A copy of the planner for mutations.
-struct Planner {
+/// A copy of the code for mutations.
+struct BrokenCopy {
+    subject: Subject,
     scratch: Scratch,
 }
 
-impl Planner {
-    /// Runs all its tests; they must pass.
+impl BrokenCopy {
+    /// Runs all tests of the package; they must pass.
     fn unbroken(&self) -> Result<Tests> {
-        let step = Step::start("the tests of the planner as it is");
+        let package = self.subject.package();
+        let step = Step::start(&format!("the tests of {package} as it is"));
         let mut tests = Tests::new();
         for binary in self.build(&["--lib", "--tests"], false)? {
             let (output, ended) = self.test(&binary, &[])?;
@@ -132,8 +129,8 @@ impl Planner {
             let failed: Vec<&str> = failed.map(|(name, _)| *name).collect();
             if !ended.success() || !failed.is_empty() {
                 bail!(
-                    "tests of {PACKAGE} fail though nothing is broken: {}; look at `cargo test \
-                     --package {PACKAGE}` ({ended})",
+                    "tests of {package} fail though nothing is broken: {}; look at `cargo test \
+                     --package {package}` ({ended})",
                     failed.join(", ")
                 );
             }
@@ -149,7 +146,8 @@ impl Planner {
     }
 
     fn outcome(&self, row: &Row, tests: &Tests) -> Result<Outcome> {
-        let (file, target) = match (self.scratch.read(&row.path()), target(row, tests)) {
+        let target = target(row, tests, self.subject);
+        let (file, target) = match (self.scratch.read(row.path()), target) {
             (Ok(file), Ok(target)) => (file, target),
             (Err(error), _) | (_, Err(error)) => return Ok(Outcome::Wrong(format!("{error:#}"))),
         };
@@ -157,9 +155,9 @@ impl Planner {
             Ok(broken) => broken,
             Err(error) => return Ok(Outcome::Wrong(format!("{error:#}"))),
         };
-        self.scratch.write(&row.path(), &broken)?;
+        self.scratch.write(row.path(), &broken)?;
         let outcome = self.run_row(row, target);
-        self.scratch.write(&row.path(), &file)?;
+        self.scratch.write(row.path(), &file)?;
         outcome
     }
 
@@ -173,7 +171,8 @@ impl Planner {
             return Ok(Outcome::Wrong(problem.to_owned()));
         };
         let Some(binary) = built.iter().find(|binary| binary.name == *name) else {
-            bail!("cargo built no test program `{name}` of {PACKAGE}");
+            let package = self.subject.package();
+            bail!("cargo built no test program `{name}` of {package}");
         };
         let (output, ended) = self.test(binary, &["--exact", &row.fails])?;
         Ok(match libtest::verdicts(&output).get(row.fails.as_str()) {
@@ -189,27 +188,31 @@ impl Planner {
     fn build(&self, targets: &[&str], again: bool) -> Result<Vec<Binary>> {
         let mut command = process::cargo()?;
         command
-            .args(["test", "--no-run", "--locked", "--package", PACKAGE])
+            .args(["test", "--no-run", "--locked", "--package"])
+            .arg(self.subject.package())
             .args(targets)
             .envs(CHEAP.iter().copied())
             .env("CARGO_TARGET_DIR", self.scratch.target());
         if again {
-            // All dependencies were downloaded for the unbroken planner.
+            // All dependencies were downloaded for the unbroken code.
             command.args(["--offline", "--quiet"]);
         }
         let built = nested::run_in(self.scratch.clone_folder(), &mut command)?;
-        let tests = |binary: &Binary| matches!(binary.kind.as_str(), "lib" | "test");
+        let of_package = |binary: &Binary| binary.package == self.subject.package();
+        let tests =
+            |binary: &Binary| of_package(binary) && matches!(binary.kind.as_str(), "lib" | "test");
         Ok(built.into_iter().filter(tests).collect())
     }
 
     /// The output of a test program, and its exit.
     fn test(&self, binary: &Binary, words: &[&str]) -> Result<(String, std::process::ExitStatus)> {
-        let limit = PROCESSOR_SECONDS * cache::slowness()?;
+        let limit = self.subject.processor_seconds() * cache::slowness()?;
         let mut command = process::limited(&binary.path, limit, MEMORY)?;
         command
             .args(words)
             .envs(PROPTEST.iter().copied())
-            .current_dir(self.scratch.clone_folder().join(FOLDER))
+            .envs(self.subject.environment().iter().copied())
+            .current_dir(self.scratch.clone_folder().join(self.subject.folder()))
             .stderr(Stdio::null());
         let output = process::finish(&mut command)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -218,10 +221,11 @@ impl Planner {
 }
 
 /// The target of a row's test.
-fn target<'a>(row: &Row, tests: &'a Tests) -> Result<&'a (String, String)> {
+fn target<'a>(row: &Row, tests: &'a Tests, subject: Subject) -> Result<&'a (String, String)> {
+    let package = subject.package();
     tests.get(&row.fails).with_context(|| {
         format!(
-            "{PACKAGE} has no test `{}`; `cargo test --package {PACKAGE} -- --list` names them all",
+            "{package} has no test `{}`; `cargo test --package {package} -- --list` names them all",
             row.fails
         )
     })
@@ -266,19 +270,21 @@ mod tests {
 
     fn row(name: &str, fails: &str) -> Row {
         let text = format!("[{{name: {name}, file: a.rs, find: x, replace: y, fails: {fails}}}]");
-        table::parse(&text).unwrap().remove(0)
+        let sources = Subject::Planner.sources();
+        table::parse(&text, sources).unwrap().remove(0)
     }
 
     #[test]
     fn a_row_whose_test_is_not_known_is_wrong_and_a_known_one_is_found_in_its_target() {
         let of_tests = ("test".to_owned(), "planner".to_owned());
         let tests = Tests::from([("cases::nodes".to_owned(), of_tests.clone())]);
-        assert_eq!(
-            target(&row("a", "cases::nodes"), &tests).unwrap(),
-            &of_tests
-        );
+        let found = |test| {
+            let found = target(&row("a", test), &tests, Subject::Planner);
+            found.cloned().map_err(|error| error.to_string())
+        };
+        assert_eq!(found("cases::nodes"), Ok(of_tests));
         // libtest would take it for a filter without matches, and report success.
-        let error = target(&row("a", "nodes"), &tests).unwrap_err().to_string();
+        let error = found("nodes").unwrap_err();
         assert!(error.contains("has no test `nodes`"), "{error}");
     }
 
@@ -286,7 +292,8 @@ mod tests {
     fn the_short_form_has_a_row_of_each_file_and_what_was_not_seen() {
         let row = |name: &str, file: &str| {
             let text = format!("[{{name: {name}, file: {file}, find: x, replace: y, fails: t}}]");
-            table::parse(&text).unwrap().remove(0)
+            let sources = Subject::Planner.sources();
+            table::parse(&text, sources).unwrap().remove(0)
         };
         let rows = vec![
             row("one", "a.rs"),

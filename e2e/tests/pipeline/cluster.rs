@@ -10,7 +10,7 @@ use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, Programmer};
-use portolan_agent::receive::{Access, Address, Receiver};
+use portolan_agent::receive::{Access, Address, NetworkDialer, Receiver};
 use portolan_agent::record::Record;
 use portolan_agent::saved::{SavedPlan, restore_saved};
 use portolan_agent::watermark::Remembered;
@@ -214,6 +214,7 @@ impl Agent {
             node: name.into(),
             version: "test".into(),
             controllers: Access::insecure(Address::Unix(cluster.socket())).into(),
+            dialer: Arc::new(NetworkDialer),
             plans: plans.clone(),
             remembered: Remembered::open(state.path(), name),
             applied: applied.clone(),

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use portolan_agent::plan_watch::{PlanWatch, Taken, Woken};
 use portolan_agent::programmer::Applied;
-use portolan_agent::receive::{Address, Addresses, Controllers, Link, Receiver, Trust};
+use portolan_agent::receive::{
+    Address, Addresses, Controllers, Link, NetworkDialer, Receiver, Trust,
+};
+use portolan_agent::watermark::Remembered;
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{Engine, ManifestSource};
@@ -108,10 +111,13 @@ impl Agent {
             node: NODE.into(),
             version: "test".into(),
             controllers,
+            dialer: Arc::new(NetworkDialer),
             plans: plans.clone(),
+            remembered: Remembered::default(),
             applied,
             draining,
             health: Arc::default(),
+            schedulers: Vec::new,
             link: sender,
         };
         tokio::spawn(receiver.run());

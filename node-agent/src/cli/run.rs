@@ -26,7 +26,7 @@ use crate::open_files;
 use crate::pages::Pages;
 use crate::plan_watch::PlanWatch;
 use crate::programmer::{Applied, Programmer};
-use crate::receive::{Address, Addresses, Controllers, LinkSender, Receiver};
+use crate::receive::{Address, Addresses, Controllers, LinkSender, NetworkDialer, Receiver};
 use crate::record::Record;
 use crate::saved::{Keeper, SavedPlan};
 use crate::watchdog;
@@ -126,6 +126,7 @@ impl Run {
             node,
             version: VERSION.into(),
             controllers,
+            dialer: Arc::new(NetworkDialer),
             plans: plans.clone(),
             applied: applied_receiver.clone(),
             draining,

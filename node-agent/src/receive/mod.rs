@@ -6,6 +6,7 @@
 mod access;
 mod address;
 mod controllers;
+mod dialer;
 #[cfg(test)]
 mod fuzz;
 mod link;
@@ -34,6 +35,7 @@ use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
+pub use dialer::{Connection, Dialer, NetworkDialer};
 pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
@@ -64,6 +66,8 @@ pub struct Receiver {
     pub version: Arc<str>,
     /// Addresses and credentials for the controllers.
     pub controllers: Controllers,
+    /// Opens connections to them.
+    pub dialer: Arc<dyn Dialer>,
     /// Destination of the plan.
     pub plans: Arc<PlanWatch>,
     /// The watermark of the plan.
@@ -135,7 +139,7 @@ impl Receiver {
         let session = Session::new(self.node.clone());
         let schedulers = (self.schedulers)();
         let hello = session.hello(&self.version, held.as_ref(), None, &schedulers);
-        let opened = Opened::open(controller, hello).await?;
+        let opened = Opened::open(&*self.dialer, controller, hello).await?;
         self.follow(opened).await
     }
 
@@ -157,7 +161,7 @@ impl Receiver {
                 let session = Session::new(self.node.clone());
                 let schedulers = (self.schedulers)();
                 let hello = session.hello(&self.version, held.as_ref(), younger_than, &schedulers);
-                Box::pin(Opened::open_and_wait(other, hello))
+                Box::pin(Opened::open_and_wait(self.dialer.clone(), other, hello))
             };
             let ask = |attempt, younger_than| {
                 let (node, own) = (&self.node, &controller.address);
@@ -171,12 +175,15 @@ impl Receiver {
                 Some(Box::pin(async move { Some((opens.await?, held)) }))
             };
             let message = tokio::select! {
-                message = opened.next() => message?,
+                // In this order, so that a simulation can repeat a stream. The status comes first, because no controller
+                // may delay it; its changes are few.
+                biased;
                 // It reserves queue space first, so that the two sides never wait for each other.
                 done = report(&answers, &mut self.draining, &mut reporter) => {
                     done?;
                     continue;
                 }
+                message = opened.next() => message?,
                 fresher = search.found(ask) => {
                     let to = &fresher.controller;
                     info!(from = %controller, %to, "moving to a controller with newer objects");
@@ -187,8 +194,7 @@ impl Receiver {
                     if held != self.plans.hash() {
                         continue;
                     }
-                    let to = &first.controller;
-                    info!(from = %controller, %to, "returning to the first controller of this node");
+                    info!(from = %controller, to = %first.controller, "returning to the first controller");
                     return Ok(Some(first));
                 }
             };
@@ -321,14 +327,8 @@ async fn report(
     // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
     let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
     let changed = tokio::select! {
-        token = renewals.newer() => {
-            room.send(Session::renewal(&token));
-            return Ok(());
-        }
-        changed = draining.changed() => changed.map(|()| None),
-        changed = closed.changed() => changed.map(|()| None),
-        changed = closed_checks.changed() => changed.map(|()| None),
-        changed = unwritten.changed() => changed.map(|()| None),
+        // The result of a pass first: the status below then contains all changes, and none is sent twice.
+        biased;
         applied = applied.wait_for(|applied| {
             applied.drift != *drift || applied.hash != *hash || applied.troubles != *troubles
         }) => {
@@ -336,6 +336,14 @@ async fn report(
                 (applied.drift.clone(), applied.hash, applied.troubles.clone())
             };
             applied.map(|applied| Some(reported(&applied)))
+        }
+        changed = draining.changed() => changed.map(|()| None),
+        changed = closed.changed() => changed.map(|()| None),
+        changed = closed_checks.changed() => changed.map(|()| None),
+        changed = unwritten.changed() => changed.map(|()| None),
+        token = renewals.newer() => {
+            room.send(Session::renewal(&token));
+            return Ok(());
         }
     };
     if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {

@@ -1,6 +1,7 @@
 //! An open stream. Touches: the network.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::wire::plan_stream_client::PlanStreamClient;
@@ -11,7 +12,7 @@ use tonic::{Status, Streaming};
 use tracing::debug;
 
 use super::token::{Token, with_token};
-use super::{Access, QUEUE_CAPACITY, StreamError, send};
+use super::{Access, Dialer, QUEUE_CAPACITY, StreamError, send};
 
 /// Maximum number of messages before the first batch: the age of the objects, and a few of other kinds.
 const MAX_AHEAD: usize = 8;
@@ -31,12 +32,13 @@ pub(super) struct Opened {
 impl Opened {
     /// Connects and sends the first message.
     pub(super) async fn open(
+        dialer: &dyn Dialer,
         controller: Access,
         hello: wire::AgentMessage,
     ) -> Result<Self, StreamError> {
-        let channel = controller.connect().await?;
+        let connection = dialer.dial(&controller).await?;
         let mut client =
-            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+            PlanStreamClient::new(connection).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (answers, outgoing) = mpsc::channel(QUEUE_CAPACITY);
         send(&answers, hello).await?;
         let token = controller.token()?;
@@ -54,12 +56,13 @@ impl Opened {
     /// As [`Self::open`], and waits for the beginning of a batch. `None` if the controller refuses or does not serve
     /// this agent.
     pub(super) async fn open_and_wait(
+        dialer: Arc<dyn Dialer>,
         controller: Access,
         hello: wire::AgentMessage,
     ) -> Option<Self> {
         let address = controller.to_string();
         let opened = async {
-            let mut opened = Self::open(controller, hello).await?;
+            let mut opened = Self::open(&*dialer, controller, hello).await?;
             let is_served = opened.wait_batch().await?;
             Ok::<_, StreamError>(is_served.then_some(opened))
         };

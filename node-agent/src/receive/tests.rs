@@ -16,11 +16,13 @@ fn receiver(folder: &Path) -> (Receiver, watch::Sender<Applied>) {
         node: "node-a".into(),
         version: "test".into(),
         controllers: Access::insecure(Address::Unix(PathBuf::new())).into(),
+        dialer: Arc::new(NetworkDialer),
         plans: Arc::default(),
         remembered: Remembered::open(folder, "node-a"),
         applied,
         draining,
         health: Arc::default(),
+        schedulers: Vec::new,
         link: LinkSender::default(),
     };
     (receiver, done)
@@ -36,7 +38,9 @@ async fn commit(
         applied: receiver.applied.clone(),
         drift: Drift::default(),
         hash: PlanHash::default(),
+        troubles: Arc::default(),
         closed: receiver.health.closed(),
+        closed_checks: receiver.health.closed_checks(),
         unwritten: receiver.health.unwritten(),
         renewals: Renewals::new(None, None),
     };

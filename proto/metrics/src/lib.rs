@@ -1,5 +1,6 @@
 //! The exposition formats of a program's metrics. Both programs use `prometheus-client`, which writes OpenMetrics.
 //! Scrapers and tools that do not ask for OpenMetrics get the older text format, and people get a table.
+#![forbid(unsafe_code)]
 
 mod document;
 mod older;

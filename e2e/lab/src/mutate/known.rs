@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::scratch::Scratch;
+use super::subject::Subject;
 use super::table::Row;
 
 /// Keys of killed rows, and of their files at that time.
@@ -17,9 +18,9 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The list in a folder; empty if there is none.
-    pub(super) fn read(folder: &Path) -> Self {
-        let path = folder.join("known");
+    /// The list of a subject in a folder; empty if there is none.
+    pub(super) fn read(folder: &Path, subject: Subject) -> Self {
+        let path = folder.join(format!("known-{}", subject.name()));
         let text = fs::read_to_string(&path).unwrap_or_default();
         Self {
             path,
@@ -53,13 +54,13 @@ impl Known {
 
 /// The keys of the row and of its file.
 fn keys(row: &Row, scratch: &Scratch) -> Result<[String; 2]> {
-    let file = scratch.read(&row.path())?;
+    let path = row.path();
+    let file = scratch.read(path)?;
     let hash = |kind: &str, parts: [&str; 3]| {
         let mut hasher = DefaultHasher::new();
         parts.hash(&mut hasher);
         format!("{kind} {:016x}", hasher.finish())
     };
-    let path = row.path();
     Ok([
         hash("row", [&row.find, &row.replace, &row.fails]),
         hash("file", [&path.to_string_lossy(), &file, ""]),

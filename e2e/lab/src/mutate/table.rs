@@ -6,16 +6,14 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::FOLDER;
-
-/// One mutation of the planner.
+/// One mutation.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     /// Description in a sentence.
     pub(super) name: String,
-    /// The file, relative to the planner's sources.
-    pub(super) file: PathBuf,
+    /// The file; in the table, relative to the sources of the subject.
+    file: PathBuf,
     /// A text that occurs exactly once in the file …
     pub(super) find: String,
     /// … and its replacement.
@@ -24,12 +22,12 @@ pub(super) struct Row {
     pub(super) fails: String,
 }
 
-/// Parses the rows of a table, with all checks that do not need the planner.
+/// Parses the rows of a table, with all checks that do not need the code. Files are relative to `sources`.
 ///
 /// # Errors
 /// It is not such a table, a field is empty or without effect, or a name occurs twice.
-pub(super) fn parse(text: &str) -> Result<Vec<Row>> {
-    let rows: Vec<Row> = serde_saphyr::from_str(text)?;
+pub(super) fn parse(text: &str, sources: &str) -> Result<Vec<Row>> {
+    let mut rows: Vec<Row> = serde_saphyr::from_str(text)?;
     let mut names = BTreeSet::new();
     for row in &rows {
         let name = &row.name;
@@ -43,8 +41,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<Row>> {
         let inside = |part| matches!(part, Component::Normal(_));
         ensure!(
             row.file.components().all(inside),
-            "{name:?}: `file` must lie below {FOLDER}/src"
+            "{name:?}: `file` must lie below the sources"
         );
+    }
+    for row in &mut rows {
+        row.file = Path::new(sources).join(&row.file);
     }
     Ok(rows)
 }
@@ -65,8 +66,8 @@ pub(super) fn choose(mut rows: Vec<Row>, only: Option<&str>) -> Result<Vec<Row>>
 
 impl Row {
     /// The file, below the clone.
-    pub(super) fn path(&self) -> PathBuf {
-        Path::new(FOLDER).join("src").join(&self.file)
+    pub(super) fn path(&self) -> &Path {
+        &self.file
     }
 
     /// The broken file.
@@ -98,13 +99,14 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Subject;
     use super::*;
     use crate::nested;
 
     fn row(find: &str, replace: &str) -> Row {
         Row {
             name: "readiness is not looked at".into(),
-            file: "selection.rs".into(),
+            file: "controller/planner/src/selection.rs".into(),
             find: find.into(),
             replace: replace.into(),
             fails: "cases::endpoints".into(),
@@ -131,11 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_effect_or_outside_the_planner_are_refused() {
+    fn rows_without_effect_or_outside_the_sources_are_refused() {
         let table = |file: &str, replace: &str| {
             format!("- {{name: n, file: {file}, find: a, replace: {replace}, fails: t}}\n")
         };
-        assert_eq!(parse(&table("a.rs", "b")).unwrap().len(), 1);
+        let rows = parse(&table("a.rs", "b"), "sources").unwrap();
+        assert_eq!(rows[0].path(), Path::new("sources/a.rs"));
         for (text, problem) in [
             (table("a.rs", "a"), "the same as `find`"),
             (table("../a.rs", "b"), "must lie below"),
@@ -144,7 +147,7 @@ mod tests {
             ("- {name: n}\n".to_owned(), "missing field"),
             (table("a.rs", "b, why: x"), "unknown field"),
         ] {
-            let error = format!("{:#}", parse(&text).unwrap_err());
+            let error = format!("{:#}", parse(&text, "sources").unwrap_err());
             assert!(error.contains(problem), "{error}");
         }
     }
@@ -160,17 +163,19 @@ mod tests {
 
     /// The texts of rows change with the code; this finds outdated ones without compiling.
     #[test]
-    fn every_row_fits_the_planner_as_it_is() {
-        let text = std::fs::read_to_string(nested::root().join(super::super::TABLE)).unwrap();
-        let rows = parse(&text).unwrap();
-        assert!(rows.len() >= 20, "only {} rows", rows.len());
+    fn every_row_fits_the_code_as_it_is() {
         let mut wrong = Vec::new();
-        for row in rows {
-            let path = nested::root().join(row.path());
-            let applied = std::fs::read_to_string(path)
-                .map_err(Into::into)
-                .and_then(|text| row.apply(&text));
-            wrong.extend(applied.err().map(|error| format!("{}: {error}", row.name)));
+        for subject in Subject::ALL {
+            let text = std::fs::read_to_string(nested::root().join(subject.table())).unwrap();
+            let rows = parse(&text, subject.sources()).unwrap();
+            assert!(rows.len() >= 7, "only {} rows", rows.len());
+            for row in rows {
+                let path = nested::root().join(row.path());
+                let applied = std::fs::read_to_string(path)
+                    .map_err(Into::into)
+                    .and_then(|text| row.apply(&text));
+                wrong.extend(applied.err().map(|error| format!("{}: {error}", row.name)));
+            }
         }
         assert!(wrong.is_empty(), "{wrong:#?}");
     }

@@ -1,7 +1,8 @@
 //! The list of all tiers and units. Separate from their types: a unit's key contains its own entry, so that a new
 //! entry does not rerun all others.
 
-use super::{Scenario, Targets, Tier, Work};
+use super::{SIMULATION, Scenario, Targets, Tier, Work};
+use crate::mutate::Subject;
 use crate::tools::Release;
 
 const fn scenario(name: &'static str, seconds: u16) -> Scenario {
@@ -126,6 +127,8 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-e2e", DOCUMENTS),
             Work::Tests("portolan-e2e", Targets::Named(&["pipeline"])),
             Work::Tests("portolan-e2e", Targets::Named(&["trust"])),
+            Work::Tests(SIMULATION, Targets::All),
+            Work::Tests("portolan-fuzz-targets", Targets::All),
         ],
     },
     Tier {
@@ -139,7 +142,17 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "mutations",
         title: "the planner broken on purpose: the named test fails each time",
-        work: &[Work::Mutations],
+        work: &[Work::Mutations(Subject::Planner)],
+    },
+    Tier {
+        name: "invariants",
+        title: "controller and agent broken on purpose: the simulation detects it each time",
+        work: &[Work::Mutations(Subject::Simulation)],
+    },
+    Tier {
+        name: "fuzz",
+        title: "the fuzzer: every parser of input from outside, with coverage guidance",
+        work: &[Work::Fuzz],
     },
     Tier {
         name: "images",

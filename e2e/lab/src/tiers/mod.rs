@@ -4,8 +4,13 @@ mod list;
 
 use clap::ValueEnum as _;
 
+use crate::fuzz::LONG_SECONDS;
+use crate::mutate::Subject;
 use crate::tools::Release;
 pub use list::{DOCUMENTS, LONG, TIERS};
+
+/// The package whose tests simulate more seeds in long runs.
+pub const SIMULATION: &str = "portolan-simulation";
 
 /// A task of `cargo verify`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +31,10 @@ pub enum Work {
     Cluster(Scenario),
     /// All scenarios of `portolan-scenarios cluster`, on another release of Kubernetes.
     Kubernetes(Release),
-    /// Mutations of the planner; each must make its named test fail.
-    Mutations,
+    /// Mutations; each must make its named test fail.
+    Mutations(Subject),
+    /// All targets of the fuzzer, for a while each.
+    Fuzz,
     /// Both images, with test builds of the programs.
     Images,
     /// The disks of machines with kubelets, and the programs on them.
@@ -111,7 +118,8 @@ impl Work {
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
             Self::Kernel(version) => version.to_owned(),
             Self::Kubernetes(release) => name_of(release),
-            Self::Mutations => "planner".to_owned(),
+            Self::Mutations(subject) => subject.name().to_owned(),
+            Self::Fuzz => "targets".to_owned(),
             Self::Images => "both".to_owned(),
             Self::RealKit => "kit".to_owned(),
             Self::Real(proxy) => proxy.to_owned(),
@@ -144,7 +152,8 @@ impl Work {
             Self::Kubernetes(release) => {
                 format!("cargo lab cluster --kubernetes {} --all", name_of(release))
             }
-            Self::Mutations => "cargo lab mutate".to_owned(),
+            Self::Mutations(subject) => format!("cargo lab mutate --of {}", subject.name()),
+            Self::Fuzz => format!("cargo lab fuzz --seconds {LONG_SECONDS}"),
             Self::Images => "cargo lab image --profile dev".to_owned(),
             Self::RealKit => "cargo lab real prepare".to_owned(),
             Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
@@ -194,7 +203,8 @@ impl Work {
     #[must_use]
     pub fn has_long_form(self) -> bool {
         match self {
-            Self::Mutations | Self::Real(_) => true,
+            Self::Mutations(_) | Self::Real(_) => true,
+            Self::Tests(package, _) => package == SIMULATION,
             Self::Scenario(scenario) | Self::Cluster(scenario) => {
                 LONG.iter().any(|(name, _)| *name == scenario.name)
             }
@@ -226,7 +236,11 @@ impl Tier {
         let is_long = |work: &Work| {
             matches!(
                 work,
-                Work::Kernel(_) | Work::Kubernetes(_) | Work::RealCommand(_)
+                Work::Kernel(_)
+                    | Work::Kubernetes(_)
+                    | Work::RealCommand(_)
+                    | Work::Mutations(Subject::Simulation)
+                    | Work::Fuzz
             )
         };
         self.work.iter().all(is_long)
@@ -235,7 +249,8 @@ impl Tier {
     /// Whether the names of its tests can prove a behaviour.
     #[must_use]
     pub fn has_tests(&self) -> bool {
-        let nameless = |work: &Work| matches!(work, Work::Check(..) | Work::Mutations);
+        let nameless =
+            |work: &Work| matches!(work, Work::Check(..) | Work::Mutations(_) | Work::Fuzz);
         !self.work.iter().all(nameless)
     }
 }

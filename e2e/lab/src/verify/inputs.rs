@@ -19,6 +19,18 @@ const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e
 /// Inputs of every build.
 const EVERY_BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo/config.toml"];
 const LAB_PACKAGE: &str = "portolan-lab";
+/// What the fuzzer runs.
+const FUZZ_TARGETS: &str = "portolan-fuzz-targets";
+/// The fuzzer, and files that it begins with.
+const FUZZ: &[&str] = &[
+    "e2e/fuzz",
+    "node-agent/ipvs-rs/tests/captures",
+    "node-agent/ipset-rs/tests/captures",
+    "controller/tests/example",
+    "controller/tests/command/reported",
+    "e2e/cluster",
+    "e2e/external",
+];
 /// Sources of scenarios and demos outside the packages.
 const CHART: &str = "charts";
 /// Modules of tools.
@@ -137,9 +149,14 @@ impl Inputs<'_> {
             | Work::RealCommand(_)
             | Work::Demo
             | Work::ClusterDemo => self.programs(work),
-            Work::Mutations => {
-                let mut found = self.tests("portolan-planner", Targets::All);
-                found.extend(self.below("controller/planner/tests"));
+            Work::Mutations(subject) => {
+                let mut found = self.tests(subject.package(), Targets::All);
+                found.extend(self.below(subject.table()));
+                found
+            }
+            Work::Fuzz => {
+                let mut found = self.tests(FUZZ_TARGETS, Targets::All);
+                found.extend(FUZZ.iter().flat_map(|path| self.below(path)));
                 found
             }
             Work::Images => {

@@ -26,11 +26,12 @@ fn is_other_part(part: &str, work: Work) -> bool {
     let is_real = work.is_real();
     match part {
         // They judge results afterwards, parse the command line, or implement other commands.
-        "semantics" | "cli" | "cli.rs" | "fuzz.rs" | "main.rs" => true,
+        "semantics" | "cli" | "cli.rs" | "main.rs" => true,
+        "fuzz" | "fuzz.rs" => work != Work::Fuzz,
         "images" => work != Work::Images && !is_real,
         "real" => !is_real,
         "kernels.rs" => !matches!(work, Work::Kernel(_)),
-        "mutate" | "mutate.rs" => work != Work::Mutations,
+        "mutate" | "mutate.rs" => !matches!(work, Work::Mutations(_)),
         "guest" => !in_guest && !is_real,
         "installed" => !in_guest && work != Work::Images && !is_real,
         "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),

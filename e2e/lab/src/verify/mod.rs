@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(choose(&["demo".to_owned()], false).unwrap().len(), 1);
         assert_eq!(choose(&[], true).unwrap().len(), TIERS.len());
         let usual = choose(&[], false).unwrap();
-        let long = ["kernels", "operations", "versions"];
+        let long = ["fuzz", "invariants", "kernels", "operations", "versions"];
         assert!(usual.iter().all(|tier| !long.contains(&tier.name)));
         assert_eq!(usual.len(), TIERS.len() - long.len());
         assert_eq!(choose(&["kernels".to_owned()], false).unwrap().len(), 1);

@@ -15,7 +15,10 @@ use crate::scenarios::{Mode, Place};
 use crate::tiers::{Scenario, TIERS, Targets, Work};
 use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{cluster, demo, images, kernels, mutate, process, real, scenarios, test_program};
+use crate::{cluster, demo, fuzz, images, kernels, mutate, process, real, scenarios, test_program};
+
+/// Number of seeds of the simulation in long runs.
+const LONG_SIMULATION: &str = "10000";
 
 /// Options for running units.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +106,12 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         }
         Work::Tests(package, targets) => run_tests(package, targets, sink, |binary, sink| {
             let mut command = test_program::command(binary)?;
-            command.env("PROPTEST_RNG_SEED", how.seed.to_string());
+            command
+                .env("PROPTEST_RNG_SEED", how.seed.to_string())
+                .env("PORTOLAN_SIMULATION_FIRST", how.seed.to_string());
+            if how.long {
+                command.env("PORTOLAN_SIMULATION_SEEDS", LONG_SIMULATION);
+            }
             Ok(nested::stream(&mut command, sink)?.success())
         }),
         // For all packages together: for a part of them, cargo would choose other features of dependencies and build
@@ -121,7 +129,8 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         }
         Work::Kernel(version) => kernels::run(&[version.to_owned()], &[], sink),
         Work::Kubernetes(release) => Ok(cluster::run_scenarios(release, &["--all"], sink)? == 0),
-        Work::Mutations => mutate::run(None, how.long, sink),
+        Work::Mutations(subject) => mutate::run(subject, None, how.long, sink),
+        Work::Fuzz => run_fuzzer(how, sink),
         Work::Images => images::verify(sink),
         Work::RealKit => real::run(&["prepare"], sink).map(|code| code == 0),
         Work::Real(proxy) => {
@@ -138,6 +147,16 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         }
         Work::Scenario(_) | Work::Cluster(_) => bail!("a scenario runs in a batch"),
     }
+}
+
+fn run_fuzzer(how: How, sink: &mut dyn Write) -> Result<bool> {
+    let order = fuzz::Order {
+        targets: Vec::new(),
+        limit: fuzz::Limit::Seconds(fuzz::LONG_SECONDS),
+        seed: how.seed,
+        json: false,
+    };
+    fuzz::run(&order, sink)
 }
 
 /// Runs all test programs, even after a failure.

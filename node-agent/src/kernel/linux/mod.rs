@@ -29,7 +29,7 @@ use portolan_reconcile::{
 use super::{Kernel, KernelError, StaleFlows};
 use crate::traffic::Traffic;
 
-pub use conntrack::Conntrack;
+pub use conntrack::{Conntrack, flows_in};
 pub use dump::{Dump, Tables, nft_tables};
 pub use events::Events;
 pub use iptables::{IptablesChoice, Variant};

@@ -7,6 +7,7 @@ mod fake;
 mod faults;
 mod socket;
 
+use netlink_blocking::message::messages;
 use netlink_blocking::{Channel, Error as SocketError};
 use netlink_sys::protocols::NETLINK_NETFILTER;
 use portolan_plan::Family;
@@ -115,6 +116,13 @@ impl Conntrack {
             Err(error) => flows.iter().map(|flow| Err(failed(flow, &error))).collect(),
         }
     }
+}
+
+/// The UDP flows in a datagram of the kernel, up to the first message that cannot be decoded.
+pub fn flows_in(datagram: &[u8]) -> Vec<Flow> {
+    let messages = messages(datagram).map_while(Result::ok);
+    let flows = messages.map(|message| codec::flow_of(&message));
+    flows.map_while(Result::ok).flatten().collect()
 }
 
 fn explain(error: &Error) -> String {

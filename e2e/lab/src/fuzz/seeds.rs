@@ -1,0 +1,107 @@
+//! Inputs that the fuzzer begins with, besides the corpora: captures and examples of other tests, copied to the lab's
+//! cache.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// How a file becomes an input.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// Hexadecimal numbers with comments become bytes.
+    Hex,
+    /// The content is the input.
+    Content,
+}
+
+/// Targets, and the folders whose files with this extension are inputs.
+const SEEDS: &[(&str, &str, &str, Form)] = &[
+    (
+        "ipvs_replies",
+        "node-agent/ipvs-rs/tests/captures",
+        "hex",
+        Form::Hex,
+    ),
+    (
+        "ipset_replies",
+        "node-agent/ipset-rs/tests/captures",
+        "hex",
+        Form::Hex,
+    ),
+    (
+        "manifests",
+        "controller/tests/example",
+        "yaml",
+        Form::Content,
+    ),
+    (
+        "manifests",
+        "controller/tests/command/reported",
+        "yaml",
+        Form::Content,
+    ),
+    ("manifests", "e2e/cluster", "yaml", Form::Content),
+    ("manifests", "e2e/external", "yaml", Form::Content),
+];
+
+/// Copies all of them to a folder for each target.
+///
+/// # Errors
+/// A file cannot be read or written, or contains something else.
+pub(super) fn copy(root: &Path, to: &Path) -> Result<()> {
+    for (target, folder, extension, form) in SEEDS {
+        let folder = root.join(folder);
+        let to = to.join(target);
+        fs::create_dir_all(&to).with_context(|| format!("creating {}", to.display()))?;
+        let reading = || format!("reading {}", folder.display());
+        for entry in fs::read_dir(&folder).with_context(reading)? {
+            let path = entry.with_context(reading)?.path();
+            if path.extension().is_none_or(|found| found != *extension) {
+                continue;
+            }
+            let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+            let input = match form {
+                Form::Hex => bytes(&String::from_utf8_lossy(&content))
+                    .with_context(|| path.display().to_string())?,
+                Form::Content => content,
+            };
+            let name = path.file_stem().unwrap_or_default();
+            fs::write(to.join(name), input).with_context(|| format!("writing {}", to.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a capture: hexadecimal numbers, separated by white space; `#` begins a comment.
+fn bytes(text: &str) -> Result<Vec<u8>> {
+    let lines = text.lines().filter_map(|line| line.split('#').next());
+    let words = lines.flat_map(str::split_whitespace);
+    let byte = |word| {
+        u8::from_str_radix(word, 16).with_context(|| format!("{word:?} is not a hexadecimal byte"))
+    };
+    words.map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nested;
+
+    #[test]
+    fn every_folder_has_inputs() {
+        let to = std::env::temp_dir().join(format!("portolan-seeds-{}", std::process::id()));
+        copy(&nested::root(), &to).unwrap();
+        for (target, ..) in SEEDS {
+            let count = fs::read_dir(to.join(target)).unwrap().count();
+            assert!(count > 3, "{target}: {count}");
+        }
+        fs::remove_dir_all(&to).unwrap();
+    }
+
+    #[test]
+    fn a_capture_is_read_without_its_comments() {
+        assert_eq!(bytes("# a\n0a ff # b\n 00\n").unwrap(), [10, 255, 0]);
+        assert!(bytes("0x").is_err());
+    }
+}
