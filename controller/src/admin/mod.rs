@@ -277,7 +277,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let pages = pages(&Arc::default(), &Arc::default());
-        tokio::spawn(accept(listener, pages));
+        tokio::spawn(accept(listener, pages, Arc::default()));
         let mut before = connect(1, address).await;
         let mut silent = Vec::new();
         for _ in 0..100 {

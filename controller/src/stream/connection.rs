@@ -256,6 +256,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::open_files::Places;
     use crate::room::{MIN_TIME, Room};
 
     /// Timers fire a little after their time.
@@ -272,8 +273,8 @@ mod tests {
     /// A connection of this client in a room with one place.
     fn connection(room: &Arc<Room>, peer: &Peer) -> (Connection, tokio::io::DuplexStream) {
         let (ours, theirs) = duplex(64);
-        let seat = room.take(None).unwrap();
-        let connection = Connection::new(Box::new(ours), peer.clone(), Counter::default(), seat);
+        let places = (room.take(None).unwrap(), Places::default().take().unwrap());
+        let connection = Connection::new(Box::new(ours), peer.clone(), Counter::default(), places);
         (connection, theirs)
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{MOVED, NODES, Replicas, pod};
+use super::{MOVED, NODES, Replica, Replicas, pod, returning};
 use crate::checks::Checks;
 use crate::control_plane::Reach;
 use crate::control_plane::kubelet::LabNode;
@@ -84,7 +84,7 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
     let replicas = &*replicas;
     let rig = &replicas.rig;
     rig.plane.apply(ACCESS)?;
-    let pages = replicas.all.iter().map(super::Replica::pages);
+    let pages = replicas.all.iter().map(Replica::pages);
     let pages: Option<Vec<_>> = pages.collect();
     let pages = pages.context("a controller has no pages")?;
     let urls = pages.iter().map(|address| format!("http://{address}"));
@@ -238,12 +238,21 @@ fn unseen(plugin: &Plugin<'_>) -> Result<()> {
     plugin.replicas.rig.plane.kubectl(&words).map(drop)
 }
 
-/// Nodes of the first controller never connected to the others.
+/// Nodes of a controller never connected to the others.
 fn unanswered(plugin: &Plugin<'_>) -> Result<()> {
-    let (_, others) = plugin.controllers.split_once(',').context("one only")?;
+    let connected = returning::connected(plugin.replicas)?;
+    let serves =
+        |replica: &Replica| connected.contains_key(&format!("unix:{}", replica.socket.display()));
+    let away = plugin.replicas.all.iter().position(serves);
+    let away = away.context("no controller has an agent")?;
+    let controllers = plugin.controllers.split(',').enumerate();
+    let controllers = controllers.map(|(place, address)| match place == away {
+        true => "http://127.0.0.1:1",
+        false => address,
+    });
     let unreachable = Plugin {
         replicas: plugin.replicas,
-        controllers: format!("http://127.0.0.1:1,{others}"),
+        controllers: controllers.collect::<Vec<_>>().join(","),
         kubeconfig: plugin.kubeconfig.clone(),
     };
     let (code, verdict) = unreachable.wait(&["--timeout", "1", "--unseen", "0"])?;

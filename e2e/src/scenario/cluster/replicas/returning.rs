@@ -59,7 +59,7 @@ fn restart(replicas: &mut Replicas<'_>, name: &'static str) -> Result<()> {
 }
 
 /// Number of agents with a stream, by the address of the controller.
-fn connected(replicas: &Replicas<'_>) -> Result<BTreeMap<String, usize>> {
+pub(super) fn connected(replicas: &Replicas<'_>) -> Result<BTreeMap<String, usize>> {
     let deadline = replicas.rig.stage.waits.limit(SOON);
     let count = |replica: &Replica| -> Result<(String, usize)> {
         let pages = replica.pages().context("it has no pages")?;
