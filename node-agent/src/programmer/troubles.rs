@@ -206,8 +206,8 @@ impl Troubles {
         }
     }
 
-    /// Logs what is new in comparison with `before`, and what is over.
-    fn log_news(&self, before: &Self) {
+    /// Logs what is new in comparison with `before`, and what is over. Returns whether something is.
+    fn log_news(&self, before: &Self) -> bool {
         let news = self.0.iter();
         let news = news.filter(|(service, trouble)| before.of(service) != Some(*trouble));
         let mut more = 0;
@@ -226,6 +226,7 @@ impl Troubles {
         if ended > 0 {
             log_ended(ended);
         }
+        ended > 0
     }
 }
 
@@ -313,7 +314,7 @@ impl<K: Kernel> Programmer<K> {
             );
         }
         if troubles != *self.troubles {
-            troubles.log_news(&self.troubles);
+            outcome.resolved = troubles.log_news(&self.troubles);
             self.troubles = Arc::new(troubles);
         }
     }

@@ -193,6 +193,7 @@ const CLUSTER: &[Work] = &[
     cluster("install", 200),
     cluster("agents", 130),
     cluster("waves", 155),
+    cluster("tenants", 90),
     cluster("guard", 60),
     cluster("traces", 30),
     cluster("churn", 80),

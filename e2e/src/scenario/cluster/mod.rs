@@ -16,6 +16,7 @@ mod rig;
 mod rollout;
 mod rules;
 mod stores;
+mod tenants;
 mod traces;
 mod trust;
 
@@ -30,5 +31,6 @@ pub(super) use replicas::SCENARIO as REPLICAS;
 pub(super) use rollout::SCENARIO as WAVES;
 pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;
+pub(super) use tenants::SCENARIO as TENANTS;
 pub(super) use traces::SCENARIO as TRACES;
 pub(super) use trust::SCENARIO as TRUST;
