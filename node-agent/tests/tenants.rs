@@ -243,7 +243,7 @@ struct Made {
 }
 
 fn made(schedulers: Vec<&'static str>) -> impl Strategy<Value = Made> {
-    let endpoints = subsequence(vec![1, 2, 3, 4], 1..=4);
+    let endpoints = subsequence(vec![1u8, 2, 3, 4], 1..=4);
     (select(schedulers), endpoints).prop_map(|(scheduler, endpoints)| Made {
         scheduler,
         endpoints,

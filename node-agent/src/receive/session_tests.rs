@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use portolan_plan::{Backend, BackendList, Buckets, Change, Entry, EntryHash};
-use portolan_proto::encode_entry;
+use portolan_plan::{Backend, BackendList, Buckets, Change, Entry, EntryHash, ServiceId};
+use portolan_proto::{MAX_MESSAGE_BYTES, encode_entry};
+use prost::Message as _;
 
 use super::*;
 
@@ -172,4 +173,20 @@ fn an_invalid_item_ends_the_stream_with_an_error() {
         error.starts_with("the controller sent an item that cannot be decoded: "),
         "{error}"
     );
+}
+
+/// The controller ends the stream of an agent whose message is too large.
+#[test]
+fn answers_about_services_and_schedulers_are_bounded() {
+    let of = |number: u32| {
+        let service = ServiceId::new("shop", format!("web-{number}"));
+        (service, "ü".repeat(100_000))
+    };
+    let closed: ClosedChecks = (0..20).map(of).collect();
+    let session = Session::new("node-a".into());
+    let ack = session.ack(1, PlanHash::default(), &Applied::default(), &closed, None);
+    let hello = session.hello("0.1.0", None, &vec!["x".repeat(1000); 1000]);
+    for message in [ack, hello] {
+        assert!(message.encoded_len() < MAX_MESSAGE_BYTES / 2);
+    }
 }
