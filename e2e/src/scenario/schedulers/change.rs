@@ -251,7 +251,7 @@ fn unloaded(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 const MISSING: &str = "twos";
 const MISSING_WORDS: [&str; 4] = [
     "SchedulerMissing",
-    "nodes without the scheduler \"twos\" use \"rr\" for this Service",
+    "nodes without the scheduler \"twos\" use that of the settings for this Service",
     "modprobe ip_vs_twos",
     "proxy.portolan.dev/scheduler",
 ];
