@@ -28,6 +28,7 @@ pub mod jaeger;
 pub mod light_agents;
 mod logs;
 pub mod manifests;
+pub mod model_agents;
 pub mod mounts;
 pub mod namespace;
 pub mod program;

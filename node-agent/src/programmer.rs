@@ -253,7 +253,7 @@ impl<K: Kernel> Programmer<K> {
             began: Some(started),
             steps: outcome.steps.done().into(),
         };
-        log_pass(&applied, why, self.source, trace);
+        log_pass(&applied, outcome.reason(why), self.source, trace);
         // Pending scheduler changes do not delay the acknowledgement, because the next plan would wait for all of
         // them. Virtual servers and their backends are already applied.
         self.applied.send_replace(applied);

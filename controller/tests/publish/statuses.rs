@@ -244,10 +244,10 @@ fn drift_is_reported_by_kind_and_whether_it_persists() {
     );
 }
 
-/// S-143: the kernel has the plan all the same.
+/// S-146: the kernel has the plan all the same.
 #[test]
 fn a_port_that_the_agent_cannot_listen_on_makes_the_node_unhealthy_and_is_named() {
-    let port = "listen on 0.0.0.0:32000 for health checks of shop/web: Address already in use";
+    let port = "listen on 0.0.0.0:10256 for the node's health: Address already in use";
     let closed = Delivery {
         closed_ports: vec![port.to_owned()].into(),
         ..delivery(applied())

@@ -88,6 +88,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::INSTALL,
     cluster::AGENTS,
     cluster::WAVES,
+    cluster::TENANTS,
     cluster::GUARD,
     cluster::TRACES,
     cluster::CHURN,

@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_refused_value_is_not_a_refused_caller() {
         let server = Destination::masquerade("10.0.0.255".parse().unwrap(), 80, 1);
-        let refused = |errno| kernel(errno, Request::NewDestination(key(), server));
+        let refused = |errno| kernel(errno, Request::NewDestination(key(), server.clone()));
         assert!(refused(EINVAL).is_invalid() && !refused(EINVAL).is_not_permitted());
         assert!(!refused(EPERM).is_invalid() && refused(EPERM).is_not_permitted());
     }

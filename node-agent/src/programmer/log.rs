@@ -20,6 +20,8 @@ pub(super) enum PassReason {
     Postponed,
     /// The sync period has elapsed.
     Due,
+    /// As [`PassReason::Due`], and Services are again as their objects ask.
+    Resolved,
 }
 
 /// Logs the result of a pass, and for a new plan also its trace.
@@ -79,6 +81,10 @@ fn log_unchanged_plan(operations: usize, milliseconds: u128, why: PassReason) {
         PassReason::Disturbed => info!(
             operations,
             milliseconds, "adapted to a change of the node's network"
+        ),
+        PassReason::Resolved => info!(
+            operations,
+            milliseconds, "did what was not possible for some Services before"
         ),
         _ => info!(operations, milliseconds, "corrected drift"),
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use portolan_plan::{Family, NodeEntry};
 use portolan_reconcile::{IpvsOp, Op, RealServerKey, SetOp, SetRole, VirtualServerKey};
 
+use super::log::PassReason;
 use super::steps::Steps;
 use crate::health::{FactsChange, PassReport};
 use crate::heartbeat;
@@ -44,6 +45,8 @@ pub(super) struct Outcome {
     pub(super) unwritten: BTreeSet<String>,
     /// Virtual servers that could not be added.
     absent: BTreeSet<VirtualServerKey>,
+    /// Whether Services are again as their objects ask.
+    pub(super) resolved: bool,
     /// The duration of each step.
     pub(super) steps: Steps,
 }
@@ -136,6 +139,14 @@ impl Outcome {
         self.failed += 1;
         self.in_doubt |= error.in_doubt;
         note(&mut self.consequences, error);
+    }
+
+    /// The reason for the pass, as far as its results show it.
+    pub(super) fn reason(&self, why: PassReason) -> PassReason {
+        match why {
+            PassReason::Due if self.resolved => PassReason::Resolved,
+            why => why,
+        }
     }
 
     /// The report for the node's health.

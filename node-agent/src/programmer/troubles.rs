@@ -25,13 +25,8 @@ const MAX_SHOWN: usize = 8;
 /// What is wrong with a Service on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trouble {
-    /// The kernel lacks the scheduler that the Service asks for.
-    Scheduler {
-        /// The missing scheduler.
-        asked: Arc<str>,
-        /// The settings' scheduler, which is used instead.
-        used: Arc<str>,
-    },
+    /// The kernel lacks this scheduler, for which the Service asks. That of the settings is used instead.
+    Scheduler(Arc<str>),
     /// The kernel refuses an endpoint.
     Endpoint {
         /// Its address and port.
@@ -50,14 +45,14 @@ impl Trouble {
     /// Whether the Service counts as in force nevertheless.
     pub fn is_in_force(&self) -> bool {
         match self {
-            Self::Scheduler { .. } => true,
+            Self::Scheduler(_) => true,
             Self::Endpoint { .. } | Self::Unreadable { .. } => false,
         }
     }
 
     fn reason(&self) -> &'static str {
         match self {
-            Self::Scheduler { .. } => "SchedulerMissing",
+            Self::Scheduler(_) => "SchedulerMissing",
             Self::Endpoint { .. } => "EndpointRefused",
             Self::Unreadable { .. } => "EntryUnreadable",
         }
@@ -66,9 +61,9 @@ impl Trouble {
     /// The message for people. It is the same on every node, so that a controller reports it once.
     fn message(&self) -> String {
         match self {
-            Self::Scheduler { asked, used } => format!(
-                "nodes without the scheduler {asked:?} use {used:?} for this Service: load its module there (modprobe \
-                 ip_vs_{asked}), or change the annotation proxy.portolan.dev/scheduler"
+            Self::Scheduler(asked) => format!(
+                "nodes without the scheduler {asked:?} use that of the settings for this Service: load its module there \
+                 (modprobe ip_vs_{asked}), or change the annotation proxy.portolan.dev/scheduler"
             ),
             Self::Endpoint { endpoint, reason } => format!(
                 "the kernel refuses endpoint {endpoint}: {reason}; correct its EndpointSlice"
@@ -206,8 +201,8 @@ impl Troubles {
         }
     }
 
-    /// Logs what is new in comparison with `before`, and what is over.
-    fn log_news(&self, before: &Self) {
+    /// Logs what is new in comparison with `before`, and what is over. Returns whether something is.
+    fn log_news(&self, before: &Self) -> bool {
         let news = self.0.iter();
         let news = news.filter(|(service, trouble)| before.of(service) != Some(*trouble));
         let mut more = 0;
@@ -226,6 +221,7 @@ impl Troubles {
         if ended > 0 {
             log_ended(ended);
         }
+        ended > 0
     }
 }
 
@@ -272,13 +268,9 @@ impl<K: Kernel> Programmer<K> {
             services,
             fallbacks,
         } = covered;
-        let used = plan.node().map(|node| node.settings.scheduler.clone());
-        let used = used.unwrap_or_default();
-        let fallback = |(service, asked): (ServiceId, Arc<str>)| {
-            let used = used.clone();
-            (service, Trouble::Scheduler { asked, used })
-        };
-        let mut troubles: BTreeMap<_, _> = fallbacks.into_iter().map(fallback).collect();
+        let fallbacks = fallbacks.into_iter();
+        let fallbacks = fallbacks.map(|(service, asked)| (service, Trouble::Scheduler(asked)));
+        let mut troubles: BTreeMap<_, _> = fallbacks.collect();
         if !outcome.refused.is_empty() {
             let last = self.last_network.as_ref().map(|network| &network.host);
             // After a failure there is no shadow.
@@ -313,7 +305,7 @@ impl<K: Kernel> Programmer<K> {
             );
         }
         if troubles != *self.troubles {
-            troubles.log_news(&self.troubles);
+            outcome.resolved = troubles.log_news(&self.troubles);
             self.troubles = Arc::new(troubles);
         }
     }

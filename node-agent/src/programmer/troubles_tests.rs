@@ -14,10 +14,7 @@ fn endpoint() -> Trouble {
 }
 
 fn scheduler() -> Trouble {
-    Trouble::Scheduler {
-        asked: "lblc".into(),
-        used: "rr".into(),
-    }
+    Trouble::Scheduler("lblc".into())
 }
 
 fn troubles(of: impl IntoIterator<Item = (ServiceId, Trouble)>) -> Troubles {

@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use portolan_plan::{Backend, BackendList, BucketHashes, Buckets, Change, Entry, EntryHash};
+use portolan_plan::{
+    Backend, BackendList, BucketHashes, Buckets, Change, Entry, EntryHash, ServiceId,
+};
 use portolan_proto::{MAX_MESSAGE_BYTES, encode_entry};
 use prost::Message as _;
 
@@ -217,11 +219,17 @@ fn the_largest_messages_of_an_agent_fit() {
     };
     let listed = texts().collect();
     let messages = [
-        session.hello("0.1.0-alpha.1+0123456789abcdef", Some(&held)),
+        session.hello(
+            "0.1.0-alpha.1+0123456789abcdef",
+            Some(&held),
+            Some(Duration::MAX),
+            &vec!["x".repeat(1000); 1000],
+        ),
         session.ack(
             u64::MAX,
             PlanHash(u128::MAX),
             &applied,
+            &ClosedChecks::default(),
             Some(Instant::now()),
         ),
         session.refuse(u64::MAX, PlanHash(u128::MAX)),
@@ -230,10 +238,27 @@ fn the_largest_messages_of_an_agent_fit() {
             &DriftKind::ALL.map(|kind| (kind, count)).into(),
             [&listed, &listed],
             PlanHash(u128::MAX),
+            (&Troubles::default(), &ClosedChecks::default()),
         ),
     ];
     for message in messages {
         let bytes = message.encoded_len();
         assert!(bytes < MAX_MESSAGE_BYTES, "{bytes} bytes");
+    }
+}
+
+/// The controller ends the stream of an agent whose message is too large.
+#[test]
+fn answers_about_services_and_schedulers_are_bounded() {
+    let of = |number: u32| {
+        let service = ServiceId::new("shop", format!("web-{number}"));
+        (service, "ü".repeat(100_000))
+    };
+    let closed: ClosedChecks = (0..20).map(of).collect();
+    let session = Session::new("node-a".into());
+    let ack = session.ack(1, PlanHash::default(), &Applied::default(), &closed, None);
+    let hello = session.hello("0.1.0", None, None, &vec!["x".repeat(1000); 1000]);
+    for message in [ack, hello] {
+        assert!(message.encoded_len() < MAX_MESSAGE_BYTES / 2);
     }
 }

@@ -212,6 +212,7 @@ const CLUSTER: &[Work] = &[
     cluster("install", 230),
     cluster("agents", 210),
     cluster("waves", 155),
+    cluster("tenants", 90),
     cluster("guard", 60),
     cluster("traces", 30),
     cluster("churn", 80),

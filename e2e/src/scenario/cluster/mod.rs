@@ -19,6 +19,7 @@ mod rolling;
 mod rollout;
 mod rules;
 mod stores;
+mod tenants;
 mod traces;
 mod trust;
 
@@ -36,5 +37,6 @@ pub(super) use rolling::SCENARIO as ROLLING;
 pub(super) use rollout::SCENARIO as WAVES;
 pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;
+pub(super) use tenants::SCENARIO as TENANTS;
 pub(super) use traces::SCENARIO as TRACES;
 pub(super) use trust::SCENARIO as TRUST;

@@ -1,5 +1,6 @@
 //! Failures around an agent: the xtables lock is held, rules cannot be read, IPv6 is off, the disk is full, kernel
-//! settings cannot be written, one operation is refused. Each is logged as one failure that names what to check.
+//! settings cannot be written, an endpoint is refused. Each is logged as one failure that names what to check, or with
+//! its Service.
 //! Everything else works and follows the plan meanwhile, and once the cause is gone, the agent applies the plan
 //! without help.
 
@@ -45,7 +46,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     lab.run_parts(
         checks,
         &[
-            ("an operation that is refused", node::refused),
+            ("an endpoint that is refused", node::refused),
             ("read-only settings", node::read_only),
             ("a full disk", node::full_disk),
             ("rules that cannot be read", tables::not_read),

@@ -1,4 +1,4 @@
-//! A node with a problem: its kernel refuses an operation, settings are read-only, its disk is full, IPv6 is off.
+//! A node with a problem: its kernel refuses an endpoint, settings are read-only, its disk is full, IPv6 is off.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,9 +17,9 @@ use crate::{console, mounts};
 /// The broadcast address of the nodes' network: no kernel takes it for a real server.
 const UNREACHABLE: &str = "192.168.50.255";
 
-/// One operation in the middle of others is refused.
+/// One operation in the middle of others is refused, because of a value that a user of a Service chose.
 pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    lab.heading("one operation that is refused");
+    lab.heading("an endpoint that is refused");
     let mark = lab.log_end(NODE)?;
     lab.state.0 += 1;
     let number = lab.state.0;
@@ -30,11 +30,11 @@ pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     .manifest();
     lab.write(&file(number), &text)?;
-    let named = format!("add {UNREACHABLE}:8080 (weight 1) to TCP 10.96.2.10{number}:80: ");
-    let words = [&named, "check the endpoint", "Invalid argument"];
+    let named = format!("the kernel refuses endpoint {UNREACHABLE}:8080: ");
+    let words = ["EndpointRefused", &named, "Invalid argument"];
     checks.check(
-        "one operation that is refused is one failure (S-169)",
-        lab.fails_once(mark, &words),
+        "an endpoint that is refused is reported with its Service (S-169, S-229)",
+        lab.wait_logged(NODE, mark, &words, SOON),
     );
     checks.check(
         "one is refused: the other endpoints serve the Service",
@@ -45,15 +45,16 @@ pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         lab.follows(&Family::ALL),
     );
     checks.check(
-        "one is refused: no other failure was logged",
-        lab.logged_once(mark, &words),
+        "one is refused: the node has no failure and is healthy (S-229)",
+        healthy(lab, mark),
     );
     let mark = lab.log_end(NODE)?;
     let text = Extra::new(number).manifest();
     lab.write(&file(number), &text)?;
+    let again = ["Services are in the kernel as their objects ask again"];
     checks.check(
-        "the plan is in force once nothing is refused (S-169)",
-        lab.heals(mark),
+        "once nothing is refused, the Service is as it asks (S-169)",
+        lab.wait_logged(NODE, mark, &again, LATER),
     );
     Ok(())
 }
