@@ -62,8 +62,9 @@ impl Remembered {
 
     /// The watermark in this memory, for a simulation, which has no disk.
     pub fn in_memory(memory: Memory) -> Self {
+        let watermark = locked(&memory).clone();
         Self {
-            watermark: locked(&memory).clone(),
+            watermark,
             file: None,
             memory: Some(memory),
         }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use portolan_agent::receive::{Access, AccessError, Address, Connection, Dialer};
+use portolan_agent::receive::{
+    Access, AccessError, Address, Connection, Dialer, RequestError,
+};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tonic::body::Body;
@@ -17,7 +19,7 @@ use tower::Service as _;
 use tower::util::{BoxCloneService, BoxService};
 
 use crate::link::{LinkState, Passage};
-use crate::relay::{RelayError, Way, relay};
+use crate::relay::{Way, relay};
 
 /// Timeout of opening a connection, as in agents.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -154,7 +156,7 @@ impl SimulatedDialer {
                 match service.call(request).await {
                     Ok(response) => {
                         let response = response.map(|body| relay(body, down, Some(arrived)));
-                        Ok::<_, RelayError>(response)
+                        Ok::<_, RequestError>(response)
                     }
                     Err(never) => match never {},
                 }

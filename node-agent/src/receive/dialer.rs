@@ -6,6 +6,7 @@ use std::fmt;
 
 use futures::future::BoxFuture;
 use hyper::{Request, Response};
+use thiserror::Error;
 use tonic::body::Body;
 use tower::ServiceExt;
 use tower::util::BoxService;
@@ -13,7 +14,16 @@ use tower::util::BoxService;
 use super::{Access, AccessError};
 
 /// The error of a request.
-type RequestError = Box<dyn std::error::Error + Send + Sync>;
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct RequestError(Box<dyn std::error::Error + Send + Sync>);
+
+impl RequestError {
+    /// Of any cause.
+    pub fn new(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(cause.into())
+    }
+}
 
 /// A connection to a controller, for one stream.
 pub type Connection = BoxService<Request<Body>, Response<Body>, RequestError>;
@@ -39,7 +49,7 @@ impl Dialer for NetworkDialer {
     ) -> BoxFuture<'a, Result<Connection, AccessError>> {
         Box::pin(async move {
             let channel = controller.connect().await?;
-            let service = ServiceExt::<Request<Body>>::map_err(channel, RequestError::from);
+            let service = ServiceExt::<Request<Body>>::map_err(channel, RequestError::new);
             Ok(BoxService::new(service))
         })
     }

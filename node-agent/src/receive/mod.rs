@@ -35,7 +35,7 @@ use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
 pub use controllers::{Addresses, Controllers, ControllersError};
-pub use dialer::{Connection, Dialer, NetworkDialer};
+pub use dialer::{Connection, Dialer, NetworkDialer, RequestError};
 pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;

@@ -259,7 +259,8 @@ impl Operator {
         let Some(config) = config.filter(|config| self.has_seen(config)) else {
             return Ok(None);
         };
-        let wanted = WantedAgents::read(&config, &self.watched.templates()?);
+        let templates = self.watched.templates()?;
+        let wanted = WantedAgents::read(&config, &templates);
         wanted.map_err(|Unrecorded(sha256)| {
             let map = map_of(&owner.map);
             AgentsError::Unrecorded { map, sha256 }
