@@ -99,7 +99,7 @@ fn troubled(failing: &[&str]) -> Troubled {
 #[test]
 fn a_version_in_force_is_read_together_with_its_exceptions() {
     let registry = AgentRegistry::default();
-    let in_force = registry.connected("node-a", "0.1.0", None, at(1));
+    let in_force = registry.connected("node-a", "0.1.0", None, at(1)).in_force;
     let before = registry.get("node-a").unwrap();
     let all = registry.all();
     registry.troubled("node-a", troubled(&["web"]));

@@ -425,7 +425,7 @@ fn the_addresses_of_nodes_with_a_plan_are_known() {
         let is_known = |last: &u8| store.is_node_address(Ipv4Addr::new(192, 168, 0, *last).into());
         (0..9).filter(is_known).collect::<Vec<_>>()
     };
-    assert_eq!(known(), []);
+    assert_eq!(known(), [0_u8; 0]);
     with(0, &[1, 2]);
     with(1, &[2, 3]);
     assert_eq!(known(), [1, 2, 3]);

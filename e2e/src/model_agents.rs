@@ -10,8 +10,9 @@ use portolan_agent::health::Health;
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, Programmer};
-use portolan_agent::receive::{Controllers, Receiver};
+use portolan_agent::receive::{Controllers, NetworkDialer, Receiver};
 use portolan_agent::record::Record;
+use portolan_agent::watermark::Remembered;
 use portolan_reconcile::{SetRole, VirtualServerKey};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -81,7 +82,9 @@ impl ModelAgents {
             node: node.as_str().into(),
             version: "model".into(),
             controllers,
+            dialer: Arc::new(NetworkDialer),
             plans: plans.clone(),
+            remembered: Remembered::default(),
             applied,
             draining,
             health,

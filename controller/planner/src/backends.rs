@@ -114,7 +114,10 @@ impl<'a> PortEndpoints<'a> {
             merged.left_out += count - most;
             let ready = copies().filter(|copy| copy.endpoint.ready);
             let others = copies().filter(|copy| !copy.endpoint.ready);
-            ready.chain(others).take(most).for_each(|copy| merged.add(copy));
+            ready
+                .chain(others)
+                .take(most)
+                .for_each(|copy| merged.add(copy));
         }
         merged
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    BackendList, Family, FrontendKind, Head, HeadPort, ListKey, ListUse, Local,
-    LocalEndpoint, LocalHealth, Protocol, ServiceId, Settings,
+    BackendList, Family, FrontendKind, Head, HeadPort, ListKey, ListUse, Local, LocalEndpoint,
+    LocalHealth, Protocol, ServiceId, Settings,
 };
 
 use crate::backends::{PortEndpoints, PortSlices};
@@ -236,10 +236,13 @@ impl Parts {
     fn over_limits(&self, most: usize, heads: usize) -> Vec<Reason> {
         let left_out = self.left_out;
         let endpoints = (left_out > 0).then_some(Reason::TooManyEndpoints { left_out, most });
-        let local = self.crowded.first().map(|node| Reason::TooManyLocalEndpoints {
-            node: node.clone(),
-            more: self.crowded.len().saturating_sub(1),
-        });
+        let local = self
+            .crowded
+            .first()
+            .map(|node| Reason::TooManyLocalEndpoints {
+                node: node.clone(),
+                more: self.crowded.len().saturating_sub(1),
+            });
         let heads = (heads > 0).then_some(Reason::TooManyHeads { left_out: heads });
         endpoints.into_iter().chain(local).chain(heads).collect()
     }

@@ -415,8 +415,8 @@ mod tests {
             tls: None,
             visitors: Visitors::new(None),
         });
-        let (begin, begun) = std::sync::mpsc::sync_channel(0);
-        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+        let (begin, begun) = sync_channel(0);
+        let (end, ended) = sync_channel::<()>(0);
         let engine = std::thread::spawn(move || {
             let planning = shared.write();
             begin.send(()).unwrap();

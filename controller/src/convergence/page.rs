@@ -203,7 +203,8 @@ mod tests {
         let (store, registry) = (store(), AgentRegistry::default());
         let ask = || answer(&question(0), &store, &registry, at(0), at(100)).waiting;
         for node in ["a", "b", "c"] {
-            registry.connected(node, "0.1.0", None, at(10)).reached(2);
+            let stream = registry.connected(node, "0.1.0", None, at(10));
+            stream.in_force.reached(2);
         }
         let report = |name: &str, shown: bool| {
             let service = ServiceId::new("shop", name);

@@ -11,9 +11,7 @@ use portolan_plan::Family;
 use portolan_planner::model::{AddressType, Endpoint, EndpointSlice, SliceId, SlicePort};
 use portolan_planner::{Reason, is_usable_address};
 
-use super::field::{
-    FieldError, address, label, name, own_names, port, port_name, protocol, value,
-};
+use super::field::{FieldError, address, label, name, own_names, port, port_name, protocol, value};
 
 /// The label that names a slice's Service (S-54).
 const SERVICE_NAME: &str = "kubernetes.io/service-name";

@@ -151,11 +151,7 @@ impl Reader {
 }
 
 /// `None` without source ranges. Neither an unreadable range nor one beyond `most` admits a client (S-88).
-fn source_ranges(
-    texts: &[String],
-    most: usize,
-    ignored: &mut Vec<Reason>,
-) -> Option<Vec<IpNet>> {
+fn source_ranges(texts: &[String], most: usize, ignored: &mut Vec<Reason>) -> Option<Vec<IpNet>> {
     let given = texts.iter().map(|text| text.trim()).enumerate();
     let mut given = given.filter(|(_, text)| !text.is_empty()).peekable();
     given.peek()?;

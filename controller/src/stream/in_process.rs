@@ -13,6 +13,7 @@ use super::opening::StreamRate;
 use super::pace::Pace;
 use super::whole_plans::WholePlans;
 use crate::agent_registry::AgentRegistry;
+use crate::freshness::Freshness;
 use crate::store::Store;
 use crate::telemetry::changes::Changes;
 
@@ -20,11 +21,14 @@ use crate::telemetry::changes::Changes;
 /// admits every agent, so it must not be reachable over a network. Streams are asked to reconnect elsewhere once
 /// `ending` is true.
 ///
+/// `ages` are the notifications of [`Freshness::follow`].
+///
 /// No connection counts written bytes here. A batch is therefore limited to what [`super::serve`] keeps in flight, about
 /// 32 kB.
 pub fn in_process(
     store: Arc<Store>,
     registry: Arc<AgentRegistry>,
+    (freshness, ages): (Arc<Freshness>, watch::Receiver<()>),
     ending: watch::Receiver<bool>,
 ) -> PlanStreamServer<impl PlanStream> {
     let entrance = Entrance::open(Arc::default());
@@ -34,8 +38,8 @@ pub fn in_process(
         whole_plans: WholePlans::new(entrance.counters.clone()),
         entrance,
         changes: Changes::default(),
-        freshness: Arc::default(),
-        ages: watch::Sender::default().subscribe(),
+        freshness,
+        ages,
         pace: Pace::default(),
         streams: StreamRate::default(),
         relists: Relists::default(),

@@ -249,7 +249,11 @@ fn source_ranges_times_ports_times_addresses_are_limited_and_the_rest_opens_noth
     let service = service(&spec, &ingress("{ip: 198.51.100.7}"));
     let kept = service.external.as_ref().unwrap().source_ranges.clone();
     let kept = kept.unwrap();
-    assert!(kept.len() * 191 <= 65_536 && kept.len() > 300, "{}", kept.len());
+    assert!(
+        kept.len() * 191 <= 65_536 && kept.len() > 300,
+        "{}",
+        kept.len()
+    );
     let first = format!("{}/32", many_addresses(1)[0]);
     assert_eq!(kept[0].to_string(), first);
     let ignored = ignored(&service);

@@ -61,9 +61,13 @@ impl Factors {
         let list = |count, item: &dyn Fn(usize) -> String| {
             (1..=count).map(item).collect::<Vec<_>>().join(", ")
         };
-        let ports = list(self.ports, &|n| format!("{{name: p{n}, port: {n}, protocol: TCP}}"));
+        let ports = list(self.ports, &|n| {
+            format!("{{name: p{n}, port: {n}, protocol: TCP}}")
+        });
         let ranges = list(self.ranges, &|n| format!("\"2001:db8:{n:x}::/48\""));
-        let ingress = list(self.balancers, &|n| format!("{{ip: \"2001:db8:ffff::{n:x}\"}}"));
+        let ingress = list(self.balancers, &|n| {
+            format!("{{ip: \"2001:db8:ffff::{n:x}\"}}")
+        });
         let endpoints = list(self.endpoints, &|n| {
             let node = n % self.nodes + 1;
             let hints = match self.hints {
@@ -208,8 +212,15 @@ fn each_cut_is_a_warning_on_its_service() {
         .map(|warning| format!("{}: {}", warning.object, warning.reason))
         .collect();
     assert!(!texts.is_empty());
-    assert!(texts.iter().all(|text| text.contains("tenant/wide")), "{texts:#?}");
-    for part in ["loadBalancerSourceRanges", "are not used", "endpoints times ports"] {
+    assert!(
+        texts.iter().all(|text| text.contains("tenant/wide")),
+        "{texts:#?}"
+    );
+    for part in [
+        "loadBalancerSourceRanges",
+        "are not used",
+        "endpoints times ports",
+    ] {
         let found = texts.iter().any(|text| text.contains(part));
         assert!(found, "no warning about {part}: {texts:#?}");
     }

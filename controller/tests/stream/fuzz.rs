@@ -41,7 +41,13 @@ fn hello() -> impl Strategy<Value = wire::Hello> {
     let buckets = prop_oneof![4 => Just(Vec::new()), 1 => vec(any::<u8>(), 256 * 16), 1 => vec(any::<u8>(), 0..40)];
     let age = prop_oneof![3 => Just(0), 1 => 1..20_u64, 1 => any::<u64>()];
     let schedulers = vec("[a-z]{0,20}", 0..4);
-    let rest = (hash(), buckets, prop::option::of(watermark()), age, schedulers);
+    let rest = (
+        hash(),
+        buckets,
+        prop::option::of(watermark()),
+        age,
+        schedulers,
+    );
     (node, version, rest).prop_map(
         |(node, wire_version, (plan_hash, bucket_hashes, watermark, age, schedulers))| {
             wire::Hello {

@@ -46,7 +46,7 @@ pub(crate) fn agent(bytes: &[u8]) {
                 // The next stream begins with a new session.
                 session = Session::new("node-a".into());
             }
-            Ok(Step::More | Step::Gone(_)) => {}
+            Ok(Step::More | Step::Gone(_) | Step::Age(_)) => {}
             Ok(Step::Commit(commit)) => {
                 take(&plans, *commit);
                 continue;
@@ -94,7 +94,8 @@ pub(crate) fn controller(bytes: &[u8]) {
     };
     let ends = runtime.block_on(async {
         let (_ending, ends) = watch::channel(false);
-        let mut service = in_process(STORE.clone(), Arc::default(), ends);
+        let ages = watch::channel(()).1;
+        let mut service = in_process(STORE.clone(), Arc::default(), (Arc::default(), ages), ends);
         let body = Full::new(Bytes::copy_from_slice(bytes));
         let mut request = Request::new(Body::new(body));
         *request.method_mut() = http::Method::POST;

@@ -6,11 +6,14 @@ use std::time::{Duration, Instant};
 use portolan_controller::agent_registry::AgentRegistry;
 use portolan_controller::cluster_state::Shared;
 use portolan_controller::engine::{ClusterSource, Engine};
+use portolan_controller::freshness::Freshness;
+use portolan_controller::leading::Leading;
 use portolan_controller::operator::lease::{Elector, LeaseName};
 use portolan_controller::store::Store;
 use portolan_controller::stream::in_process;
 use portolan_controller::watch::{Answer, Watches};
 use portolan_plan::PlanHash;
+use portolan_planner::model::Kind;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -28,11 +31,11 @@ const MAX_BATCH_ANSWERS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Controller {
     store: Arc<Store>,
-    leading: watch::Receiver<bool>,
+    leading: Leading,
     ending: watch::Sender<bool>,
     /// Dropping it releases the Lease.
     election_end: Option<oneshot::Sender<()>>,
-    tasks: [AbortHandle; 2],
+    tasks: [AbortHandle; 3],
     _watches: Watches,
 }
 
@@ -46,10 +49,12 @@ impl Controller {
     ) -> (Self, PlanService) {
         let client = requests::client(api, slot, run);
         let store = Arc::new(Store::default());
-        let (watches, answers) = portolan_controller::watch::start(&client);
+        let freshness = Arc::new(Freshness::watching(Kind::ALL, tokio::time::Instant::now()));
+        let (watches, answers) = portolan_controller::watch::start(&client, &freshness);
         let relist = watches.relist();
         store.relist_by(move |kind| relist.ask(kind));
         let engine = Engine::new(Shared::default(), store.clone(), None);
+        let engine = engine.with_freshness(freshness.clone());
         // Its own receiver is for its thread; here a task has the answers.
         let source = ClusterSource::new(engine, mpsc::channel(1).1);
         let planning = Planning {
@@ -71,13 +76,17 @@ impl Controller {
         let election = tokio::spawn(elector.run(async { drop(ended.await) })).abort_handle();
         let (ending, ends) = watch::channel(false);
         let registry: Arc<AgentRegistry> = Arc::default();
-        let service = PlanService::new(in_process(store.clone(), registry, ends));
+        let (new_ages, ages) = watch::channel(());
+        let aging = freshness.clone();
+        let aging = tokio::spawn(async move { aging.follow(&new_ages).await });
+        let served = in_process(store.clone(), registry, (freshness, ages), ends);
+        let service = PlanService::new(served);
         let controller = Self {
             store,
             leading,
             ending,
             election_end: Some(election_end),
-            tasks: [engine, election],
+            tasks: [engine, election, aging.abort_handle()],
             _watches: watches,
         };
         (controller, service)
@@ -91,7 +100,7 @@ impl Controller {
 
     /// Whether it leads.
     pub(crate) fn leads(&self) -> bool {
-        *self.leading.borrow()
+        self.leading.now()
     }
 
     /// The hash of its plan of a node.

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use portolan_agent::receive::{
-    Access, AccessError, Address, Connection, Dialer, RequestError,
-};
+use portolan_agent::receive::{Access, AccessError, Address, Connection, Dialer, RequestError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tonic::body::Body;

@@ -126,8 +126,13 @@ impl Cluster {
 
     /// As [`Cluster::restart`]; the other controller has read Services up to this version, with this sum.
     pub(crate) async fn restart_at(&mut self, newest: u64, sum: u64) {
-        let lists = 1;
-        self.marks = [(Kind::Service, Mark { newest, sum, lists })].into();
+        let mark = Mark {
+            newest,
+            sum,
+            lists: 1,
+            began: None,
+        };
+        self.marks = [(Kind::Service, mark)].into();
         self.restart().await;
     }
 
@@ -145,8 +150,13 @@ impl Cluster {
             assert!(started.elapsed() < LIMIT, "{node} has no newer plan");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let lists = 2;
-        self.marks = [(Kind::Service, Mark { newest, sum, lists })].into();
+        let mark = Mark {
+            newest,
+            sum,
+            lists: 2,
+            began: Some(tokio::time::Instant::now()),
+        };
+        self.marks = [(Kind::Service, mark)].into();
         let running = self.running.as_ref().expect("a running controller");
         running.store.note_marks(&self.marks);
         running.store.note_planned();

@@ -20,7 +20,7 @@ use portolan_controller::stream::{Listen, serve};
 use portolan_plan::PlanHash;
 use tokio::sync::watch;
 
-use super::cluster::{NODES, WEB};
+use super::manifests::{NODES, WEB};
 
 /// Timeout of every wait, longer than any step takes.
 const LIMIT: Duration = Duration::from_secs(20);

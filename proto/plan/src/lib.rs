@@ -29,7 +29,9 @@ pub use document::{
 pub use entry::{Entry, Local, LocalEndpoint, LocalEndpoints, LocalHealth};
 pub use failing::{Failing, MAX_FAILING};
 pub use head::{Frontend, FrontendKind, Head, HeadPort, ListChoice, ListUse};
-pub use key::{EntryHash, EntryHasher, EntryKey, KeyError, ListKey, PlanHash, Scope, ScopeKind, ServiceId};
+pub use key::{
+    EntryHash, EntryHasher, EntryKey, KeyError, ListKey, PlanHash, Scope, ScopeKind, ServiceId,
+};
 pub use node::NodeEntry;
 pub use plan::{Change, HashMismatch, NodePlan, StagedChanges};
 pub use settings::{

@@ -123,7 +123,15 @@ fn head_port(name: Arc<str>) -> impl Strategy<Value = HeadPort> {
         affinity,
     )
         .prop_map(
-            move |(protocol, port, (node_port, others), addresses, internal, external, affinity_seconds)| {
+            move |(
+                protocol,
+                port,
+                (node_port, others),
+                addresses,
+                internal,
+                external,
+                affinity_seconds,
+            )| {
                 let frontend = |address| Frontend {
                     kind: FrontendKind::ClusterIp,
                     address,

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use crate::build::Cluster;
 use portolan_plan::{
-    BackendList, ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListChoice, ListKey,
-    ListUse, Local, NodeEntry, Scope, ScopeKind,
+    BackendList, ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListChoice,
+    ListKey, ListUse, Local, NodeEntry, Scope, ScopeKind,
 };
 use portolan_planner::{HintKind, HintOutcome, HintState, PlannedService, Planner};
 use serde::Deserialize;

@@ -108,7 +108,9 @@ fn real_servers(entries: &[(EntryKey, Entry)]) -> usize {
     let mut longest = 0;
     for (_, entry) in entries {
         match entry {
-            Entry::Head(head) => frontends = head.ports.iter().map(|port| port.frontends.len()).sum(),
+            Entry::Head(head) => {
+                frontends = head.ports.iter().map(|port| port.frontends.len()).sum()
+            }
             Entry::List(list) => longest = longest.max(list.as_slice().len()),
             _ => {}
         }
@@ -119,7 +121,9 @@ fn real_servers(entries: &[(EntryKey, Entry)]) -> usize {
 #[test]
 fn endpoints_beyond_the_limit_are_left_out_ready_ones_last() {
     let ports = ports(500);
-    let endpoints = (0..2_000).map(|n| endpoint(n, "node-a", n >= 1_000)).collect();
+    let endpoints = (0..2_000)
+        .map(|n| endpoint(n, "node-a", n >= 1_000))
+        .collect();
     let planner = planned(Cluster {
         slices: slices(&ports, endpoints),
         services: vec![wide(ports)],
@@ -140,9 +144,18 @@ fn endpoints_beyond_the_limit_are_left_out_ready_ones_last() {
         assert_eq!(list.as_slice()[0].address, first_ready);
     }
     let all = warnings(&planner);
-    let about: Vec<_> = all.iter().filter(|text| text.contains("EndpointSlices:")).collect();
-    assert!(about.iter().all(|text| text.contains("tenant/wide")), "{all:?}");
-    assert!(about.iter().any(|text| text.contains("are not used")), "{all:?}");
+    let about: Vec<_> = all
+        .iter()
+        .filter(|text| text.contains("EndpointSlices:"))
+        .collect();
+    assert!(
+        about.iter().all(|text| text.contains("tenant/wide")),
+        "{all:?}"
+    );
+    assert!(
+        about.iter().any(|text| text.contains("are not used")),
+        "{all:?}"
+    );
     assert_eq!(entries(&planner, "shop/web").len(), 3);
 }
 
@@ -159,7 +172,10 @@ fn one_node_has_a_bounded_number_of_local_endpoints_and_its_health_is_complete()
         ..wide(ports.clone())
     };
     let planner = planned(Cluster {
-        slices: slices(&ports, (0..200).map(|n| endpoint(n, "node-a", true)).collect()),
+        slices: slices(
+            &ports,
+            (0..200).map(|n| endpoint(n, "node-a", true)).collect(),
+        ),
         services: vec![service],
         nodes: vec![node("node-a")],
         ..Cluster::default()
@@ -216,5 +232,9 @@ fn ports_on_many_sets_of_nodes_have_a_bounded_number_of_heads() {
         .collect();
     assert_eq!(heads.len(), 32);
     let all = warnings(&planner);
-    assert!(all.iter().any(|text| text.contains("different sets of nodes")), "{all:?}");
+    assert!(
+        all.iter()
+            .any(|text| text.contains("different sets of nodes")),
+        "{all:?}"
+    );
 }

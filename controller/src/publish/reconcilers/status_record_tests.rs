@@ -39,6 +39,8 @@ fn applied(connected: bool, since: u64) -> Delivery {
         drifted: Some(Arc::default()),
         closed_ports: Arc::default(),
         unwritten_settings: Arc::default(),
+        schedulers: Arc::default(),
+        troubled: None,
         in_force: InForce::default(),
     }
 }
@@ -157,7 +159,7 @@ fn an_agent_that_never_connected_counts_as_absent_after_another_controllers_hear
 fn the_first_answer_on_a_new_stream_is_written_even_if_nothing_changed() {
     let registry = AgentRegistry::default();
     let open = |seconds| {
-        let (stream, _) = registry.connected(NODE, "0.1.0", None, at(seconds));
+        let stream = registry.connected(NODE, "0.1.0", None, at(seconds)).id;
         Delivery {
             stream,
             ..applied(true, seconds)
@@ -258,7 +260,7 @@ impl Controller {
 
     fn open(&mut self, second: u64) {
         let wall = self.now(second).wall;
-        (self.stream, _) = self.registry.connected(NODE, "0.1.0", None, wall);
+        self.stream = self.registry.connected(NODE, "0.1.0", None, wall).id;
         let acked = Acked {
             applied: Some(PlanHash(1)),
             received: PlanHash(1),

@@ -80,12 +80,18 @@ fn tenant(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
         beside <= quiet * SLOWER,
         &format!("{quiet:.1} ms alone, {beside:.1} ms beside the largest Services"),
     );
-    checks.check("every agent has the largest Services", every_agent_has_them(rig));
+    checks.check(
+        "every agent has the largest Services",
+        every_agent_has_them(rig),
+    );
     checks.check(
         "every agent's plan equals one made from scratch",
         rig.wait_equal(PLANNED),
     );
-    checks.check("each cut is a warning on its Service, and on no other", warned(rig, &LARGE));
+    checks.check(
+        "each cut is a warning on its Service, and on no other",
+        warned(rig, &LARGE),
+    );
     let after = rig.agents()?.streams();
     let opened = format!("{} were opened", after - streams);
     checks.require("no stream ended", after == streams, &opened);
@@ -95,7 +101,12 @@ fn tenant(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
         rig.wait_equal(PLANNED),
     );
     for name in LARGE {
-        rig.plane.kubectl(&["delete", "service,endpointslice", name, "--ignore-not-found"])?;
+        rig.plane.kubectl(&[
+            "delete",
+            "service,endpointslice",
+            name,
+            "--ignore-not-found",
+        ])?;
     }
     checks.check("no warning is left once they are deleted", warned(rig, &[]));
     checks.check(
@@ -118,7 +129,9 @@ fn changes(rig: &Rig<'_>, bulk: &Bulk, round: u8) -> Result<f64> {
         bulk.run(async |client: Client| {
             let slices: Api<EndpointSlice> = Api::default_namespaced(client);
             let params = PatchParams::default();
-            slices.patch(&name(number), &params, &Patch::Merge(patch)).await?;
+            slices
+                .patch(&name(number), &params, &Patch::Merge(patch))
+                .await?;
             Ok(())
         })?;
         let stored = Instant::now();
@@ -138,7 +151,11 @@ fn arrived(rig: &Rig<'_>, service: &str, endpoint: IpAddr) -> Result<()> {
     let limit = rig.stage.waits.limit(CHANGED);
     let start = Instant::now();
     loop {
-        let has = |node: &str| agents.endpoints(node, "default", service).contains(&endpoint);
+        let has = |node: &str| {
+            agents
+                .endpoints(node, "default", service)
+                .contains(&endpoint)
+        };
         let Some(without) = agents.nodes().find(|node| !has(node)) else {
             return Ok(());
         };
@@ -157,7 +174,10 @@ fn create_large(rig: &Rig<'_>, bulk: &Bulk) -> Result<()> {
     let local = (0..ON_ONE_NODE).map(|number| (number, "node-1".to_owned()));
     bulk.create(
         "default",
-        [slice(LARGE[1], spread.collect()), slice(LARGE[2], local.collect())],
+        [
+            slice(LARGE[1], spread.collect()),
+            slice(LARGE[2], local.collect()),
+        ],
     )?;
     let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "2001:db8::9"}]}}});
     let words = [
@@ -189,7 +209,9 @@ fn every_agent_has_them(rig: &Rig<'_>) -> Result<()> {
 /// Waits until the ProxyConfig's warnings are about exactly these Services.
 fn warned(rig: &Rig<'_>, wanted: &[&str]) -> Result<()> {
     rig.eventually("the warnings to be published", PLANNED, || {
-        let text = rig.plane.kubectl(&["get", "proxyconfig", "default", "-o", "json"])?;
+        let text = rig
+            .plane
+            .kubectl(&["get", "proxyconfig", "default", "-o", "json"])?;
         let config: Value = serde_json::from_str(&text)?;
         let warnings = config.pointer("/status/warnings").and_then(Value::as_array);
         let mut found: Vec<_> = warnings
@@ -263,9 +285,7 @@ fn many_ports(name: &str, count: u16) -> Service {
 
 /// A slice in which every endpoint has every port.
 fn slice(name: &str, endpoints: Vec<(u16, String)>) -> EndpointSlice {
-    let endpoint = |(number, node): (u16, String)| {
-        json!({"addresses": [format!("fd00:10:244:9::{number:x}")], "nodeName": node})
-    };
+    let endpoint = |(number, node): (u16, String)| json!({"addresses": [format!("fd00:10:244:9::{number:x}")], "nodeName": node});
     let endpoints: Vec<_> = endpoints.into_iter().map(endpoint).collect();
     object(json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::{CLIENTS, Checks, Lab, POD, Service, counted};
-use crate::files;
 use crate::harness::loads::Loads;
-use crate::harness::manifest_name;
 use crate::program::Program;
 use crate::topology::world::{Family, Node};
 use crate::traffic::Protocol;
