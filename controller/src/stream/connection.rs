@@ -241,12 +241,12 @@ impl AsyncRead for Connection {
         if self.is_over(context) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        let before = buffer.filled().len();
-        let done = Pin::new(&mut self.io).poll_read(context, buffer);
-        self.read = self.read.saturating_add(buffer.filled().len() - before);
         if self.read > MAX_STRANGER_BYTES && self.peer.is_stranger() {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
+        let before = buffer.filled().len();
+        let done = Pin::new(&mut self.io).poll_read(context, buffer);
+        self.read = self.read.saturating_add(buffer.filled().len() - before);
         done
     }
 }
