@@ -12,6 +12,7 @@ mod memory;
 mod objects;
 mod open_files;
 mod printed;
+mod probes;
 mod release;
 mod replicas;
 mod rig;
