@@ -207,6 +207,7 @@ const CLUSTER: &[Work] = &[
     cluster("bad-input", 160),
     cluster("limits", 60),
     cluster("trust", 95),
+    cluster("flood", 80),
     cluster("replicas", 130),
     cluster("open-files", 60),
     cluster("install", 230),

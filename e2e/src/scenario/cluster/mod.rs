@@ -40,4 +40,4 @@ pub(super) use rules::SCENARIO as RULES;
 pub(super) use stores::SCENARIO as STORES;
 pub(super) use tenants::SCENARIO as TENANTS;
 pub(super) use traces::SCENARIO as TRACES;
-pub(super) use trust::SCENARIO as TRUST;
+pub(super) use trust::{FLOOD, SCENARIO as TRUST};
