@@ -208,7 +208,7 @@ const CLUSTER: &[Work] = &[
     cluster("limits", 60),
     cluster("trust", 95),
     cluster("flood", 80),
-    cluster("replicas", 130),
+    cluster("replicas", 165),
     cluster("open-files", 60),
     cluster("install", 230),
     cluster("agents", 210),

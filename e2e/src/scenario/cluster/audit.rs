@@ -10,7 +10,7 @@ use crate::control_plane::Options;
 
 /// The file of the audit log.
 const LOG: &str = "audit.log";
-/// The kinds of objects from which plans are made. Only the watches for plans list them.
+/// The kinds of objects from which plans are made. Controllers list them only where a watch begins.
 const PLANNED: [&str; 5] = [
     "nodes",
     "services",
