@@ -39,8 +39,8 @@ struct Line {
 }
 
 impl Line {
-    /// Whether it is about a request for all objects of a kind: for the first page of a list, or for a watch that begins
-    /// with the existing objects.
+    /// Whether it is about a request for all objects of a kind: for the first page of a list, or for a watch that
+    /// begins with the existing objects.
     fn is_list(&self) -> bool {
         match self.verb.as_str() {
             "list" => !self.request_uri.contains("continue="),

@@ -1,5 +1,5 @@
-//! The leader of two controllers is killed while endpoints change. Its agents move to the other one, which lists nothing
-//! again for all of them (S-192), and no agent returns to an older plan (S-193).
+//! The leader of two controllers is killed while endpoints change. Its agents move to the other one, which lists
+//! nothing again for all of them (S-192), and no agent returns to an older plan (S-193).
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::waits::sleep_until;
 const SERVICES: usize = 6;
 /// Changes one by one, each until every agent has it, before and after the controller is killed.
 const CHANGES: usize = 40;
-/// Changes of which nobody waits for the arrival, before the controller is killed, and between two looks at the lease.
+/// Changes without a wait for their arrival, before the controller is killed, and between two reads of the lease.
 const MORE_CHANGES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(25);
 /// Lists of a kind by the remaining controller: one, if its watch does not deliver in time what an agent has.

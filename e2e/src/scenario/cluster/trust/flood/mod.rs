@@ -1,6 +1,6 @@
-//! Attackers beside honest agents: thousands of forged tokens, silent connections, and nodes in the hands of an attacker
-//! that send oversized messages, forge watermarks and open many streams. Honest agents notice nothing, new ones are
-//! admitted, and the API server is asked for little (S-232).
+//! Attackers beside honest agents: thousands of forged tokens, silent connections, and nodes in the hands of an
+//! attacker that send oversized messages, forge watermarks and open many streams. Honest agents notice nothing, new
+//! ones are admitted, and the API server is asked for little (S-232).
 
 mod attackers;
 mod sources;
@@ -48,7 +48,7 @@ const REVIEWS_A_SECOND: u64 = 20;
 const REVIEW_WAIT_SECONDS: u64 = 5;
 /// A verdict about a token is kept for, and a node causes one list in this time.
 const MINUTE_SECONDS: u64 = 60;
-/// By how much the memory of the controller may grow during the flood, and how much of that may stay with its allocator.
+/// By how much the memory of the controller may grow during the flood, and how much of that its allocator may keep.
 const GROWTH_KB: u64 = 100_000;
 const STAYS_KB: u64 = 40_000;
 /// Files that the controller may open meanwhile for other reasons.
