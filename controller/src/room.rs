@@ -96,9 +96,17 @@ impl Taken {
             Some((fullest, guests)) if guests.len() > own + 1 => {
                 guests.keys().next().map(|oldest| (*fullest, *oldest))
             }
+            // One of its own leaves, never one of another address.
+            Some(_) if own > 1 => self.oldest_of(from, now),
             _ => self.oldest(now),
         };
         leaves.is_some_and(|(from, number)| self.remove(from, number))
+    }
+
+    /// The oldest client of an address, if it has had its time.
+    fn oldest_of(&self, from: Option<IpAddr>, now: Instant) -> Option<(Option<IpAddr>, u64)> {
+        let (number, guest) = self.of.get(&from)?.first_key_value()?;
+        (now.saturating_duration_since(guest.since) >= MIN_TIME).then_some((from, *number))
     }
 
     /// The oldest client of all, if it has had its time.
@@ -229,5 +237,19 @@ mod tests {
         assert!(is_evicted(&mut first) && !is_evicted(&mut second));
         drop(first);
         assert_eq!(room.taken().count, 2, "the place belongs to the third");
+    }
+
+    /// S-232: an address with many places gives up one of its own for its next client, never one of another address.
+    #[tokio::test(start_paused = true)]
+    async fn an_address_displaces_only_itself() {
+        let room = Room::new(4);
+        let mut honest = room.take(at(1)).unwrap();
+        let mut flood: Vec<_> = (0..3).map(|_| room.take(at(2)).unwrap()).collect();
+        assert!(room.take(at(2)).is_none(), "all of them are new");
+        tokio::time::advance(MIN_TIME).await;
+        let more: Vec<_> = (0..3).map(|_| room.take(at(2)).unwrap()).collect();
+        assert!(!is_evicted(&mut honest));
+        assert!(flood.iter_mut().all(is_evicted));
+        drop(more);
     }
 }

@@ -18,6 +18,7 @@ use hyper::{Method, Request, Response};
 use portolan_metrics::Format;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -36,6 +37,8 @@ use guests::Guests;
 
 /// Delay before another attempt to bind the address.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Maximum number of answers that are made at a time. Some count all nodes.
+const MAX_WORKERS: usize = 4;
 
 /// The data of the pages.
 #[derive(Debug)]
@@ -54,6 +57,19 @@ pub struct Pages {
     pub tls: Option<Arc<ServerConfig>>,
     /// The users of [`convergence::PATH`].
     pub visitors: Visitors,
+    /// The threads that make answers.
+    pub workers: Workers,
+}
+
+/// The number of answers that are made at the same time on threads of their own. A client that goes away does not stop
+/// its answer, so requests alone are no bound.
+#[derive(Debug)]
+pub struct Workers(Arc<Semaphore>);
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_WORKERS)))
+    }
 }
 
 /// The client of a request.
@@ -134,8 +150,7 @@ impl Pages {
                 let header = request.headers().get(AUTHORIZATION);
                 let header = header.and_then(|value| value.to_str().ok());
                 match self.visitors.admit(header, path, visitor.address).await {
-                    // As long as the permit lasts, few others compute an answer.
-                    Ok(_permit) => self.convergence(request.uri().query()).await,
+                    Ok(()) => self.convergence(request.uri().query()).await,
                     Err(denied) => text(denied.status, denied.message + "\n"),
                 }
             }
@@ -193,7 +208,14 @@ impl Pages {
         answer: impl FnOnce(&Self) -> Response<Full<Bytes>> + Send + 'static,
     ) -> Response<Full<Bytes>> {
         let pages = self.clone();
-        let answer = spawn_blocking(move || answer(pages.as_ref())).await;
+        let Ok(permit) = self.workers.0.clone().acquire_owned().await else {
+            return text(503, "this controller is ending\n");
+        };
+        let answer = spawn_blocking(move || {
+            let _permit = permit;
+            answer(pages.as_ref())
+        });
+        let answer = answer.await;
         answer.unwrap_or_else(|error| text(500, format!("{error}\n")))
     }
 }
@@ -242,6 +264,7 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             tls: None,
             visitors: Visitors::new(None),
+            workers: Workers::default(),
         })
     }
 
@@ -338,7 +361,7 @@ mod tests {
         let holding = std::thread::spawn(move || {
             let lock = known.write();
             is_locked.send(()).unwrap();
-            drop(released.recv());
+            released.recv().unwrap_err();
             drop(lock);
         });
         locked.await.unwrap();
@@ -414,6 +437,7 @@ mod tests {
             started: SystemTime::UNIX_EPOCH,
             tls: None,
             visitors: Visitors::new(None),
+            workers: Workers::default(),
         });
         let (begin, begun) = sync_channel(0);
         let (end, ended) = sync_channel::<()>(0);

@@ -1,12 +1,11 @@
-//! The users of the admin pages: what the API server decided about them, how often it is asked, and how many answers are
-//! computed at a time. `kubectl proxyplan wait` asks several times a second.
+//! The users of the admin pages: what the API server decided about them, and how often it is asked. `kubectl proxyplan
+//! wait` asks several times a second.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::authorize::{Denied, authorize};
@@ -21,8 +20,6 @@ const MAX_DECISIONS: usize = 1024;
 const REVIEWS_PER_ADDRESS: Rate = Rate::new(5, 20);
 /// The same from all addresses.
 const REVIEWS: (u32, u32) = (20, 60);
-/// Maximum number of answers that are computed at a time. Each looks at all nodes.
-const MAX_ANSWERS: usize = 4;
 
 /// The users.
 #[derive(Debug)]
@@ -30,7 +27,6 @@ pub struct Visitors {
     /// Reviews tokens; without it, every token is rejected.
     reviewer: Option<Arc<dyn Reviewer>>,
     state: Mutex<State>,
-    answers: Semaphore,
 }
 
 #[derive(Debug)]
@@ -51,7 +47,6 @@ impl Visitors {
                 of_address: Shares::new(REVIEWS_PER_ADDRESS, Duration::ZERO),
                 all: Bucket::new(a_second, burst, Duration::ZERO),
             }),
-            answers: Semaphore::new(MAX_ANSWERS),
         }
     }
 
@@ -66,7 +61,7 @@ impl Visitors {
         header: Option<&str>,
         path: &str,
         from: IpAddr,
-    ) -> Result<SemaphorePermit<'_>, Denied> {
+    ) -> Result<(), Denied> {
         let Some(reviewer) = self.reviewer.as_deref() else {
             let words = "this controller has no API server that could review the token";
             return Err(Denied::new(401, words));
@@ -77,16 +72,12 @@ impl Visitors {
         };
         let hash = token.hash();
         let decided = self.state().decision(&hash, from, Instant::now())?;
-        match decided {
-            Some(decision) => decision?,
-            None => {
-                let decision = authorize(reviewer, &token, path).await;
-                self.state().keep(hash, &decision, Instant::now());
-                decision?;
-            }
+        if let Some(decision) = decided {
+            return decision;
         }
-        let permit = self.answers.acquire().await;
-        permit.map_err(|_| Denied::new(503, "this controller is ending"))
+        let decision = authorize(reviewer, &token, path).await;
+        self.state().keep(hash, &decision, Instant::now());
+        decision
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -139,7 +130,6 @@ impl State {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use futures::FutureExt as _;
     use tokio::time::advance;
 
     use super::super::authorize::tests::Rules;
@@ -245,22 +235,5 @@ mod tests {
         }
         assert!(state.decisions.len() <= MAX_DECISIONS);
         assert_eq!(state.decision(&[255; 32], at(1), now), Ok(Some(Ok(()))));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn few_answers_are_computed_at_a_time() {
-        let (_, visitors) = visitors();
-        let ask = || visitors.admit(Some("Bearer ada"), PATH, at(1));
-        let mut permits = Vec::new();
-        for _ in 0..MAX_ANSWERS {
-            permits.push(ask().await.unwrap());
-        }
-        assert!(ask().now_or_never().is_none());
-        permits.pop();
-        assert!(
-            ask()
-                .now_or_never()
-                .is_some_and(|admitted| admitted.is_ok())
-        );
     }
 }

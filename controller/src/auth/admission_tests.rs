@@ -1,6 +1,7 @@
 //! With a paused clock and a reviewer that counts its calls.
 
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +9,8 @@ use tokio::task::JoinHandle;
 
 use super::super::Gate;
 use super::super::claims::tests::token;
-use super::super::tokens::tests::{Knowing, SOURCE, claims, of_node, tokens};
+use super::super::signature::tests::Signer;
+use super::super::tokens::tests::{Knowing, SOURCE, claims, of_node, tokens, verified};
 use super::*;
 
 async fn admitted(tokens: &Arc<Tokens>, token: &Token) -> Arc<Admission> {
@@ -120,10 +122,13 @@ fn paused<T>(case: impl Future<Output = T>) -> T {
 /// Whether the stream of an agent whose tokens have this lifetime is open after 34,000 s. The agent sends each token
 /// when the kubelet has replaced the one before, after four fifths of its lifetime. Outages are a start and a length.
 async fn outlives(lifetime: u64, outages: &[(u64, u64)]) -> bool {
-    let (knowing, tokens) = tokens();
+    let signer = Signer::new();
+    // With signatures and the clock of the API server: then expiry is known here as well.
+    let (knowing, tokens) = verified(&signer, SystemTime::UNIX_EPOCH);
     *knowing.start.lock().unwrap() = Some(Instant::now());
     let begin = |number: u64| number * lifetime * 4 / 5;
-    let issued = |number: u64| token(&claims("node-a", "agent", begin(number) + lifetime));
+    let issued =
+        |number: u64| signer.token("one", &claims("node-a", "agent", begin(number) + lifetime));
     let admission = admitted(&tokens, &issued(0)).await;
     let stream = stream(&admission);
     let mut next = 1;
@@ -139,6 +144,12 @@ async fn outlives(lifetime: u64, outages: &[(u64, u64)]) -> bool {
         seconds(10).await;
     }
     !stream.is_finished()
+}
+
+/// The token expires while the API server is away, and the newer one cannot be reviewed.
+#[test]
+fn a_stream_outlives_an_outage_that_begins_shortly_before_its_token_is_replaced() {
+    assert!(paused(outlives(600, &[(400, 2_000)])));
 }
 
 proptest! {

@@ -87,8 +87,13 @@ impl Keys {
             };
             let key = Key::read(&jwk);
             keys.entry(jwk.kid)
-                .and_modify(|known| *known = None)
-                .or_insert(key);
+                .and_modify(|known| {
+                    // API servers publish a key twice if two of their files contain it.
+                    if *known != key {
+                        *known = None;
+                    }
+                })
+                .or_insert_with(|| key.clone());
         }
         keys.remove("");
         let known = keys.into_iter().filter_map(|(kid, key)| Some((kid, key?)));

@@ -82,6 +82,15 @@ impl TokenOptions {
 type Verdict = Result<Identity, Refusal>;
 type Flight = watch::Receiver<Option<Verdict>>;
 
+/// What follows if a token has expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    /// It is refused without a review.
+    Refuses,
+    /// The API server decides.
+    IsReviewed,
+}
+
 /// Reviews tokens and caches the verdicts.
 #[derive(Debug)]
 pub struct Tokens {
@@ -122,6 +131,15 @@ impl Tokens {
     /// # Errors
     /// [`Refusal`] states what is wrong with it, or that the API server is unavailable.
     pub async fn identity(self: &Arc<Self>, token: &Token, source: Source) -> Verdict {
+        self.identity_by(token, source, Expiry::Refuses).await
+    }
+
+    async fn identity_by(
+        self: &Arc<Self>,
+        token: &Token,
+        source: Source,
+        expiry: Expiry,
+    ) -> Verdict {
         let claims = Claims::read(token);
         verdict::claimed(claims.as_ref(), &self.options)?;
         let Some(claims) = claims else {
@@ -133,7 +151,7 @@ impl Tokens {
         }
         // Before everything that others need. A forgery is not cached: it would take the place of another verdict, and
         // finding it costs as much as finding it again.
-        let lane = self.lane(token, &claims, source).await?;
+        let lane = self.lane(token, &claims, source, expiry).await?;
         let mut flight = {
             let mut state = self.state();
             match state.flights.get(&hash) {
@@ -146,10 +164,11 @@ impl Tokens {
         verdict.unwrap_or_else(|| Err(interrupted()))
     }
 
-    /// The same without the cache.
+    /// The same without the cache, for the token of an open stream. Only the API server ends the stream, also after the
+    /// token has expired: while it does not answer, no newer token can be accepted.
     pub(super) async fn identity_now(self: &Arc<Self>, token: &Token, source: Source) -> Verdict {
         self.state().cache.forget(&token.hash());
-        self.identity(token, source).await
+        self.identity_by(token, source, Expiry::IsReviewed).await
     }
 
     fn cached(&self, hash: &TokenHash) -> Option<Verdict> {
@@ -158,9 +177,16 @@ impl Tokens {
 
     /// The lane of a token, or why it needs no review. Only what is certain is refused: an API server knows keys and
     /// issuers that it does not publish, and the clock of this machine plays no part.
-    async fn lane(&self, token: &Token, claims: &Claims, source: Source) -> Result<Lane, Refusal> {
+    async fn lane(
+        &self,
+        token: &Token,
+        claims: &Claims,
+        source: Source,
+        expiry: Expiry,
+    ) -> Result<Lane, Refusal> {
         let undecided = Lane::Undecided(source);
         let Some(known) = self.issuer.known().await else {
+            self.issuer.want();
             return Ok(undecided);
         };
         match known.keys.check(token) {
@@ -174,12 +200,15 @@ impl Tokens {
         // The document names only the first of several issuers.
         let is_other = |name: &String| *name != claims.issuer;
         if known.name.as_ref().is_some_and(is_other) {
+            self.issuer.want();
             return Ok(undecided);
         }
         let now = known.time(Instant::now());
         let earliest = now.and_then(|now| now.checked_sub(EXPIRY_LEEWAY));
         let has_ended = |end: &SystemTime| earliest.is_some_and(|earliest| *end < earliest);
-        if let Some(end) = claims.expires.filter(has_ended) {
+        if let Some(end) = claims.expires.filter(has_ended)
+            && expiry == Expiry::Refuses
+        {
             return Err(verdict::expired(end));
         }
         // Tokens without a node share a budget: the review rejects them.

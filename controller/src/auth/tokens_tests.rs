@@ -133,7 +133,7 @@ fn keys(signer: &Signer) -> Keys {
 }
 
 /// Tokens of an API server with this key, whose clock has this time.
-fn verified(signer: &Signer, time: SystemTime) -> (Arc<Knowing>, Arc<Tokens>) {
+pub(in crate::auth) fn verified(signer: &Signer, time: SystemTime) -> (Arc<Knowing>, Arc<Tokens>) {
     tokens_of(Issuer::of_test(keys(signer), Some(ISSUER), time))
 }
 

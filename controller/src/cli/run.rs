@@ -19,7 +19,7 @@ use super::open::{Opened, open};
 use super::telemetry::{Telemetry, TelemetryArguments};
 use super::trust::TrustArguments;
 use super::{INCOMPLETE, OK, UNUSABLE};
-use crate::admin::{self, Pages, Visitors};
+use crate::admin::{self, Pages, Visitors, Workers};
 use crate::agent_registry::AgentRegistry;
 use crate::api_server::{ApiServer, ApiServerError};
 use crate::cluster_state::Shared;
@@ -185,6 +185,7 @@ async fn follow(
         registry: registry.clone(),
         started: SystemTime::now(),
         visitors: Visitors::new(reviewer),
+        workers: Workers::default(),
         tls: tls_of_pages,
     };
     let pages = admin::serve(config.admin, Arc::new(pages), counters);

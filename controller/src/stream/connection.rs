@@ -24,6 +24,10 @@ const MAX_REQUESTS: u32 = 4;
 /// Time from the end of its stream to the end of a connection, in which the last message is written.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Maximum number of bytes that are read before a stream is admitted: several requests, and the Hello. HTTP/2 has
+/// frames without effect, which would cost processor time without limit.
+const MAX_STRANGER_BYTES: usize = 128 * 1024;
+
 /// Both directions of a connection.
 pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -108,6 +112,13 @@ impl Peer {
         self.change(|_| Life::Leaving);
     }
 
+    /// Whether the connection waits for the admission of a stream.
+    fn is_stranger(&self) -> bool {
+        let is_stranger =
+            |life: &Arc<watch::Sender<Life>>| matches!(*life.borrow(), Life::Stranger { .. });
+        self.life.as_ref().is_some_and(is_stranger)
+    }
+
     fn change(&self, change: impl FnOnce(Life) -> Life) {
         if let Some(life) = &self.life {
             life.send_if_modified(|life| {
@@ -130,6 +141,14 @@ async fn end_of(mut life: watch::Receiver<Life>, mut seat: Seat) {
         () = seat.evicted() => return,
         () = sleep(ADMISSION_TIMEOUT) => return,
     }
+    if *life.borrow() == Life::Leaving {
+        // It had no stream, so it keeps its place to its end.
+        tokio::select! {
+            () = seat.evicted() => {}
+            () = sleep(LEAVE_TIMEOUT) => {}
+        }
+        return;
+    }
     drop(seat);
     drop(life.wait_for(|life| *life == Life::Leaving).await);
     sleep(LEAVE_TIMEOUT).await;
@@ -146,6 +165,8 @@ pub(super) struct Connection {
     /// Completes when the connection has to end.
     end: Option<Ending>,
     is_over: bool,
+    /// Number of bytes that were read.
+    read: usize,
     /// Free again once the connection is closed.
     _file: Place,
 }
@@ -165,6 +186,7 @@ impl Connection {
             written,
             end: life.map(|life| -> Ending { Box::pin(end_of(life, seat)) }),
             is_over: false,
+            read: 0,
             _file: file,
         }
     }
@@ -178,6 +200,19 @@ impl Connection {
             self.is_over = true;
         }
         self.is_over
+    }
+
+    /// While a write waits, HTTP/2 does not read, so the end has to be noticed here, too: a client that reads nothing
+    /// would stay for ever.
+    fn unless_over<T>(
+        &mut self,
+        done: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if done.is_pending() && self.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        done
     }
 
     fn count(&self, written: &Poll<io::Result<usize>>) {
@@ -206,7 +241,13 @@ impl AsyncRead for Connection {
         if self.is_over(context) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        Pin::new(&mut self.io).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let done = Pin::new(&mut self.io).poll_read(context, buffer);
+        self.read = self.read.saturating_add(buffer.filled().len() - before);
+        if self.read > MAX_STRANGER_BYTES && self.peer.is_stranger() {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        done
     }
 }
 
@@ -218,7 +259,7 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
         self.count(&written);
-        written
+        self.unless_over(written, context)
     }
 
     fn poll_write_vectored(
@@ -228,7 +269,7 @@ impl AsyncWrite for Connection {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
         self.count(&written);
-        written
+        self.unless_over(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -236,11 +277,13 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        self.unless_over(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        let closed = Pin::new(&mut self.io).poll_shutdown(context);
+        self.unless_over(closed, context)
     }
 }
 
@@ -252,7 +295,7 @@ pub(super) fn with_first(first: u8, io: Box<dyn Io>) -> impl Io {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::duplex;
+    use tokio::io::{AsyncWriteExt as _, duplex};
     use tokio::time::advance;
 
     use super::*;
@@ -323,8 +366,42 @@ mod tests {
         assert!(!peer.may_ask());
         assert!(!peer.let_in(), "one of them was still being reviewed");
         assert!(!is_over(&mut connection).await);
+        assert!(room.take(None).is_none(), "it has its place to its end");
         advance(LEAVE_TIMEOUT + MORE).await;
         assert!(is_over(&mut connection).await);
+        assert!(room.take(None).is_some());
+    }
+
+    /// S-232: HTTP/2 reads nothing while it has something to write.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_has_no_more_time() {
+        let room = Room::new(1);
+        let (mut connection, _theirs) = connection(&room, &peer());
+        let written = tokio::time::timeout(2 * ADMISSION_TIMEOUT, connection.write_all(&[0; 100]));
+        let error = written.await.expect("an end").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// S-232: frames without effect cost processor time.
+    #[tokio::test]
+    async fn a_stranger_sends_a_bounded_number_of_bytes() {
+        for admitted in [false, true] {
+            let (room, peer) = (Room::new(1), peer());
+            let (mut connection, mut theirs) = connection(&room, &peer);
+            if admitted {
+                assert!(peer.let_in());
+            }
+            let sent = vec![0; 2 * MAX_STRANGER_BYTES];
+            let sending = tokio::spawn(async move {
+                let _sent = theirs.write_all(&sent).await;
+            });
+            let mut received = Vec::new();
+            let read = connection.read_to_end(&mut received).await;
+            assert_eq!(read.is_ok(), admitted);
+            assert_eq!(received.len() <= MAX_STRANGER_BYTES + 64, !admitted);
+            drop(connection);
+            sending.await.unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,9 +16,10 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{Connection, Io, Origin, Peer, with_first};
 use super::listen::Socket;
 use crate::auth::{Gate, Reason, Refusal, Refusals};
-use crate::bucket::{Rate, Shares};
+use crate::bucket::{Bucket, Rate, Shares};
 use crate::open_files::{AcceptErrors, Place, Places};
 use crate::room::{Room, Seat};
+use crate::store::Store;
 use crate::telemetry::load::ListenerName;
 use crate::telemetry::metrics::Counters;
 
@@ -30,6 +31,8 @@ const MAX_STRANGERS: usize = 1024;
 /// Connections accepted from one address: per second, and at once. Each costs a TLS handshake, and all agents may be
 /// behind one address.
 const ACCEPTS_PER_ADDRESS: Rate = Rate::new(200, 500);
+/// Connections accepted from all addresses that are not those of nodes. A handshake costs about 0.3 ms of a processor.
+const ACCEPTS_OF_OTHERS: Rate = Rate::new(400, 1000);
 /// Capacity of the queue of connections that completed the handshake.
 const QUEUE_CAPACITY: usize = 64;
 /// The first byte of a TLS handshake.
@@ -45,10 +48,20 @@ pub struct Entrance {
     pub(super) counters: Arc<Counters>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) places: Places,
-    /// The places of connections without an admitted stream.
-    room: Arc<Room>,
-    /// The rate of connections from each address.
-    accepts: Arc<Mutex<Shares<IpAddr>>>,
+    /// The plans, for the addresses of nodes.
+    store: Arc<Store>,
+    /// The places of connections without an admitted stream: of addresses of nodes, and of all others. Others can take
+    /// no place from a node.
+    of_nodes: Arc<Room>,
+    of_others: Arc<Room>,
+    accepts: Arc<Mutex<Accepts>>,
+}
+
+/// The rates of connections.
+#[derive(Debug)]
+struct Accepts {
+    of_address: Shares<IpAddr>,
+    of_others: Bucket,
 }
 
 impl Entrance {
@@ -69,8 +82,30 @@ impl Entrance {
             refusals: Arc::new(Refusals::new(counters.clone())),
             counters,
             places: Places::default(),
-            room: Room::new(MAX_STRANGERS),
-            accepts: Arc::new(Mutex::new(Shares::new(ACCEPTS_PER_ADDRESS, Duration::ZERO))),
+            store: Arc::default(),
+            of_nodes: Room::new(MAX_STRANGERS),
+            of_others: Room::new(MAX_STRANGERS),
+            accepts: Arc::new(Mutex::new(Accepts {
+                of_address: Shares::new(ACCEPTS_PER_ADDRESS, Duration::ZERO),
+                of_others: ACCEPTS_OF_OTHERS.bucket(Duration::ZERO),
+            })),
+        }
+    }
+
+    /// With the addresses of the nodes in these plans.
+    pub(super) fn with_store(self, store: Arc<Store>) -> Self {
+        Self { store, ..self }
+    }
+
+    /// With this number of connections in all, of which strangers take a part only.
+    pub(super) fn with_places(self, places: Places) -> Self {
+        let part = usize::try_from(places.count() / 8).unwrap_or(MAX_STRANGERS);
+        let strangers = part.clamp(1, MAX_STRANGERS);
+        Self {
+            places,
+            of_nodes: Room::new(strangers),
+            of_others: Room::new(strangers),
+            ..self
         }
     }
 
@@ -109,7 +144,6 @@ impl Entrance {
 
     /// The places for a new connection; without them the connection is closed at once.
     fn places(&self, origin: &Origin) -> Result<(Seat, Place), Refusal> {
-        let seat = self.seat(origin)?;
         let file = self.places.take().ok_or_else(|| {
             let message = format!(
                 "all {} connections that the limit of open files allows are in use; raise the limit, or run more \
@@ -118,26 +152,46 @@ impl Entrance {
             );
             Refusal::new(Reason::full, message)
         })?;
-        Ok((seat, file))
+        Ok((self.seat(origin)?, file))
     }
 
     fn seat(&self, origin: &Origin) -> Result<Seat, Refusal> {
-        let has_too_many = |address: IpAddr| {
-            let mut accepts = self.accepts.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now().into_std();
-            accepts.take(&address, now).is_none()
-        };
-        if origin.address.is_some_and(has_too_many) {
-            let a_second = ACCEPTS_PER_ADDRESS.a_second;
-            let message = format!("more than {a_second} connections a second from this address");
-            return Err(Refusal::new(Reason::too_many, message));
+        let is_node = |address: IpAddr| self.store.is_node_address(address);
+        let is_node = origin.address.is_some_and(is_node);
+        if let Some(address) = origin.address {
+            self.may_begin(address, is_node)?;
         }
-        self.room.take(origin.address).ok_or_else(|| {
+        let room = if is_node {
+            &self.of_nodes
+        } else {
+            &self.of_others
+        };
+        room.take(origin.address).ok_or_else(|| {
             Refusal::new(
                 Reason::busy,
                 "too many clients connect at once; retry in some seconds",
             )
         })
+    }
+
+    /// Takes a connection from the rates.
+    fn may_begin(&self, address: IpAddr, is_node: bool) -> Result<(), Refusal> {
+        let mut accepts = self.accepts.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now().into_std();
+        if accepts.of_address.take(&address, now).is_none() {
+            let a_second = ACCEPTS_PER_ADDRESS.a_second;
+            let message = format!("more than {a_second} connections a second from this address");
+            return Err(Refusal::new(Reason::too_many, message));
+        }
+        if !is_node && accepts.of_others.take(now).is_none() {
+            let a_second = ACCEPTS_OF_OTHERS.a_second;
+            let message = format!(
+                "more than {a_second} connections a second from addresses that are not those of nodes; retry in some \
+                 seconds"
+            );
+            return Err(Refusal::new(Reason::busy, message));
+        }
+        Ok(())
     }
 
     async fn begin(
@@ -245,7 +299,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn silent_connections_of_one_address_give_way_to_a_client_at_another() {
         let mut entrance = Entrance::open(Arc::default());
-        entrance.room = Room::new(8);
+        entrance.of_others = Room::new(8);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut connections = entrance.receive(Socket::Tcp(listener));

@@ -95,7 +95,7 @@ impl Listener {
     /// Accepts at most as many connections as there are places.
     #[must_use]
     pub fn with_places(mut self, places: Places) -> Self {
-        self.entrance.places = places;
+        self.entrance = self.entrance.with_places(places);
         self
     }
 

@@ -155,6 +155,10 @@ impl Plans {
             _ => self.entrance.gate.admit(metadata, self.source(peer)).await,
         };
         let admitted = admitted.and_then(|admission| {
+            // Before the connection gives up its place. Without authentication, nothing limits a client.
+            if let Some(node) = admission.node() {
+                self.streams.take(&node.into())?;
+            }
             let is_first = peer.is_none_or(Peer::let_in);
             is_first.then_some(admission).ok_or_else(again)
         });
@@ -194,6 +198,7 @@ pub async fn serve(
         freshness,
     } = listener;
     let new_ages = watch::Sender::new(());
+    let entrance = entrance.with_store(store.clone());
     let plans = PlanStreamServer::new(Plans {
         store,
         registry,

@@ -33,7 +33,7 @@ impl Default for StreamRate {
 }
 
 impl StreamRate {
-    fn take(&self, node: &Arc<str>) -> Result<(), Refusal> {
+    pub(super) fn take(&self, node: &Arc<str>) -> Result<(), Refusal> {
         let now = Instant::now().into_std();
         let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shares.take(node, now).map(drop).ok_or_else(|| {
@@ -79,10 +79,6 @@ pub(super) async fn begin(
     admission.covers(&hello.node).map_err(refuse)?;
     if let Some(status) = age::refusal(plans, &sent) {
         return Err(Some(status));
-    }
-    // Without authentication, nothing limits a client.
-    if admission.node().is_some() {
-        plans.streams.take(&hello.node).map_err(refuse)?;
     }
     Ok((hello, held))
 }

@@ -82,8 +82,10 @@ async fn serve(
     let mut answers = Answers::new(messages, admission);
     let in_force = stream.registered.in_force.clone();
     let ended = tokio::select! {
-        ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing) => ended,
+        // What the former agent of the node reports must not count for its successor.
+        biased;
         _ = &mut stream.registered.replaced => Err(End::Replaced),
+        ended = follow(plans, &hello, held, in_force, &mut answers, &mut outgoing) => ended,
     };
     drop(stream);
     match ended {

@@ -101,7 +101,7 @@ async fn a_list_that_had_begun_before_the_agent_came_does_not_count() {
     marks.entry(Kind::Service).or_default().began = Some(began);
     controller.store.note_marks(&marks);
     controller.store.note_planned();
-    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.message()).await;
     assert!(early.is_err(), "{early:?}");
     marks.entry(Kind::Service).or_default().began = Some(Instant::now());
     controller.store.note_marks(&marks);
@@ -117,7 +117,7 @@ async fn an_agent_that_the_watch_catches_up_with_causes_no_list() {
     controller.store.note_marks(&read(5, 1, 1));
     controller.store.note_planned();
     let mut agent = Agent::say(&controller, hello(watermark(9, 2))).await;
-    let early = tokio::time::timeout(Duration::from_millis(200), agent.messages.message()).await;
+    let early = tokio::time::timeout(Duration::from_millis(200), agent.message()).await;
     assert!(early.is_err(), "{early:?}");
     controller.store.note_marks(&read(9, 2, 1));
     controller.store.note_planned();
@@ -138,7 +138,7 @@ async fn a_forged_watermark_causes_one_list() {
     let mut next = Agent::say(&controller, forged()).await;
     assert_eq!(agent.end().await.code(), tonic::Code::Aborted);
     // Longer than the wait for the watch.
-    let message = tokio::time::timeout(Duration::from_secs(5), next.messages.message());
+    let message = tokio::time::timeout(Duration::from_secs(5), next.message());
     assert!(message.await.is_err(), "it got a message");
     assert!(asked.try_recv().is_err(), "it caused another list");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use portolan_proto::{MAX_MESSAGE_BYTES, WIRE_VERSION};
+use portolan_proto::{CHUNK_BYTES, WIRE_VERSION};
 
 use super::{Agent, Controller, NODE};
 
@@ -63,7 +63,7 @@ async fn services_of_any_size_reach_an_agent_in_messages_that_fit() {
     // Both heads, 191 lists and 1,000 lists.
     assert_eq!(batch.upserts.len(), 1_193, "{}", batch.number);
     let largest = batch.upserts.iter().map(|(_, value)| value.len()).max();
-    assert!(largest > Some(MAX_MESSAGE_BYTES), "{largest:?}");
+    assert!(largest > Some(2 * CHUNK_BYTES), "{largest:?}");
     let total: usize = batch.upserts.iter().map(|(_, value)| value.len()).sum();
     assert!(total > 4 << 20, "{total}");
     agent.ack(2, false).await;

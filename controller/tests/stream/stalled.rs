@@ -35,7 +35,14 @@ async fn an_agent_that_does_not_read_delays_no_other() {
     for services in [4_001, 4_002] {
         controller.publish(&two_nodes(), services);
         let mut other = Agent::connect(&controller, "node-b", WIRE_VERSION).await;
-        assert_eq!(other.batch().await.upserts.len(), 1 + 2 * services);
+        let first = other.batch().await;
+        let mut entries = first.upserts.len();
+        // A first plan may be a few versions old; the rest follows at once.
+        if entries < 1 + 2 * services {
+            other.ack(first.number, false).await;
+            entries += other.batch().await.upserts.len();
+        }
+        assert_eq!(entries, 1 + 2 * services);
     }
     let waited = most_waited(&controller);
     assert!((CHUNK_BYTES..256 << 10).contains(&waited), "{waited} bytes");
