@@ -47,16 +47,16 @@ const UNKNOWN_CLIENTS: u64 = 20;
 const UNKNOWN_PAUSE: Duration = Duration::from_millis(500);
 /// Requests on a connection: as many as the controller answers.
 const REQUESTS: u64 = 4;
-/// Addresses with silent connections, and connections of each. The controller has places for half of them.
+/// Addresses with silent connections, and connections of each. The controller has places for half of them at most.
 const SILENT: [u8; 4] = [21, 22, 23, 24];
 const SILENT_CONNECTIONS: u32 = 500;
 /// Until a silent connection that was closed is opened again; more than that, so that they do not come together.
-const REOPENED: Duration = Duration::from_secs(3);
-/// Addresses of the captured nodes are this and the following ones.
+const REOPENED: Duration = Duration::from_secs(4);
+/// The address of the first captured node; the others follow.
 const FIRST_CAPTURED: u8 = 31;
-/// Length of the text in the oversized message, and the pause between two.
+/// Length of the text in the oversized message, and the pause between two. A node may open 12 streams a minute.
 const OVERSIZED_BYTES: usize = 4 << 20;
-const OVERSIZED_PAUSE: Duration = Duration::from_millis(250);
+const OVERSIZED_PAUSE: Duration = Duration::from_secs(1);
 /// How long a stream with a forged watermark stays: longer than the controller waits before it lists.
 const AHEAD_STAYS: Duration = Duration::from_secs(5);
 const AHEAD_PAUSE: Duration = Duration::from_secs(1);
@@ -77,7 +77,7 @@ pub(super) struct Done {
     oversized: AtomicU64,
     /// Streams with a forged watermark.
     ahead: AtomicU64,
-    /// Streams of one node.
+    /// Streams that one node requested.
     crowd: AtomicU64,
     /// Requests that were granted without a valid token, and oversized messages that were answered.
     granted: AtomicU64,
@@ -95,7 +95,7 @@ impl Done {
             (&self.forged, 200),
             (&self.unknown, 20),
             (&self.silent, 2000),
-            (&self.oversized, 2),
+            (&self.oversized, 1),
             (&self.ahead, 1),
             (&self.crowd, 20),
         ] {
@@ -103,6 +103,11 @@ impl Done {
         }
         Ok(())
     }
+}
+
+/// The address of a captured node.
+pub(super) fn address_of_captured(place: u8) -> Ipv4Addr {
+    address(FIRST_CAPTURED + place)
 }
 
 fn count(counter: &AtomicU64) {
@@ -210,7 +215,7 @@ async fn nodes(
     done: &Arc<Done>,
 ) -> Result<()> {
     for ((node, token), place) in captured.iter().zip(0_u8..) {
-        let from = address(FIRST_CAPTURED + place);
+        let from = address_of_captured(place);
         let access = way(lab, controller, from, node, Some(token)).await?;
         let (node, done) = (node.clone(), done.clone());
         match place {
@@ -354,8 +359,8 @@ async fn crowd(access: Access, node: String, done: Arc<Done>) {
             if streams.len() > CROWD {
                 drop(streams.pop_front());
             }
-            count(&done.crowd);
         }
+        count(&done.crowd);
         sleep(CROWD_PAUSE).await;
     }
 }

@@ -6,6 +6,7 @@ mod attackers;
 mod sources;
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,11 +16,12 @@ use super::super::probes::{Probes, SLOWER, usual};
 use super::lab::Lab;
 use super::{PLANS, prepare};
 use crate::checks::Checks;
+use crate::control_plane::kubelet::LabNode;
 use crate::harness::run_parts;
 use crate::light_agents::LightAgents;
 use crate::scenario::Scenario;
 use crate::stage::Stage;
-use attackers::{AHEAD, CAPTURED, Flood};
+use attackers::{AHEAD, CAPTURED, Flood, address_of_captured};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "flood",
@@ -59,9 +61,22 @@ const OVER: Duration = Duration::from_secs(30);
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     sources::raise_open_files()?;
     let mut lab = prepare(stage, NODES)?;
+    add_addresses(&lab)?;
     lab.start_controller(&[])?;
     lab.start_agents(usize::from(HONEST))?;
     run_parts(&mut lab, checks, &[("a flood", flooded)])
+}
+
+/// Gives nodes the addresses from which agents connect here: one for all honest agents, and those of captured nodes.
+fn add_addresses(lab: &Lab<'_>) -> Result<()> {
+    let number = |place: u8| HONEST + NEWCOMERS + 1 + place;
+    let captured = (0..CAPTURED).map(|place| (number(place), address_of_captured(place)));
+    for (number, address) in [(1, Ipv4Addr::LOCALHOST)].into_iter().chain(captured) {
+        let mut node = LabNode::numbered(number);
+        node.addresses.push(address.into());
+        lab.rig.kubelet.register(&node.object())?;
+    }
+    Ok(())
 }
 
 /// The controller and its requests before the flood.
