@@ -11,6 +11,7 @@
 //! Everything a scenario makes is a guard: processes end and namespaces go when it is dropped.
 #![forbid(unsafe_code)]
 
+mod agent_stream;
 pub mod bench;
 pub mod chance;
 pub mod checks;

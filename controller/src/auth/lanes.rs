@@ -142,8 +142,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Whatever others send, an agent that asks now and then is reviewed within seconds, with and without verified
-        /// signatures.
+        /// S-232. Whatever others send, an agent that asks now and then is reviewed within seconds, with and without
+        /// verified signatures.
         #[test]
         fn a_flood_takes_no_review_from_an_agent(
             verified in any::<bool>(),

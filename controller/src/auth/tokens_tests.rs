@@ -178,6 +178,7 @@ async fn five_thousand_agents_that_connect_together_are_reviewed_within_the_rate
     assert!(message.contains("retry"), "{message}");
 }
 
+/// S-232.
 #[tokio::test(start_paused = true)]
 async fn forged_and_unknown_tokens_take_no_review_from_agents() {
     let (signer, stranger) = (Signer::new(), Signer::new());

@@ -83,6 +83,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::BAD_INPUT,
     cluster::LIMITS,
     cluster::TRUST,
+    cluster::FLOOD,
     cluster::REPLICAS,
     cluster::OPEN_FILES,
     cluster::INSTALL,

@@ -99,7 +99,8 @@ async fn a_connection_has_few_requests_without_a_stream() {
     controller.counted("not_accepted", 4);
 }
 
-/// Every part of a Hello is bounded: a name is refused, a version shortened, and a larger message ends the stream.
+/// S-232: every part of a Hello is bounded. A name is refused, a version shortened, and a larger message ends the
+/// stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_oversized_hello_disturbs_no_other_agent() {
     let authority = Authority::new("one");

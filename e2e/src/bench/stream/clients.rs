@@ -10,16 +10,11 @@ use anyhow::{Context, Result};
 use clap::Args;
 use portolan_agent::receive::Access;
 use portolan_proto::wire::agent_message::Message as Answer;
-use portolan_proto::wire::plan_stream_client::PlanStreamClient;
-use portolan_proto::{MAX_MESSAGE_BYTES, wire};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
-use tonic::transport::Channel;
 
 use super::holder::{Holder, Lists};
 use super::objects::node_name;
 use super::place::Way;
+use crate::agent_stream::AgentStream;
 
 /// Within this time all of them begin, each at its own moment.
 const BEGINNING: Duration = Duration::from_millis(500);
@@ -174,7 +169,7 @@ async fn stream(
     first: &mut bool,
 ) -> Result<()> {
     let channel = access.connect().await?;
-    let mut stream = Stream::open(access, channel, holder.hello(node)).await?;
+    let mut stream = AgentStream::open(access, channel, holder.hello(node)).await?;
     // The number of the awaited change, if the open batch contains it.
     let mut marked = None;
     while let Some(message) = stream.messages.message().await? {
@@ -196,38 +191,4 @@ async fn stream(
         }
     }
     Ok(())
-}
-
-/// A stream that has begun.
-pub(super) struct Stream {
-    answers: mpsc::Sender<wire::AgentMessage>,
-    pub(super) messages: Streaming<wire::PlanMessage>,
-}
-
-impl Stream {
-    /// Sends the hello of an agent.
-    pub(super) async fn open(
-        access: &Access,
-        channel: Channel,
-        hello: wire::Hello,
-    ) -> Result<Self> {
-        let mut client =
-            PlanStreamClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let (answers, outgoing) = mpsc::channel(4);
-        answers.send(message(Answer::Hello(hello))).await?;
-        let request = access.request(ReceiverStream::new(outgoing))?;
-        let messages = client.watch(request).await?.into_inner();
-        Ok(Self { answers, messages })
-    }
-
-    /// Answers.
-    pub(super) async fn answer(&self, answer: Answer) -> Result<()> {
-        Ok(self.answers.send(message(answer)).await?)
-    }
-}
-
-fn message(answer: Answer) -> wire::AgentMessage {
-    wire::AgentMessage {
-        message: Some(answer),
-    }
 }

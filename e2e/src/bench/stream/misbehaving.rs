@@ -15,9 +15,10 @@ use portolan_proto::wire::plan_message::Message;
 use serde::{Deserialize, Serialize};
 use tonic::transport::Endpoint;
 
-use super::clients::{Stream, say};
+use super::clients::say;
 use super::objects::node_name;
 use super::place::Way;
+use crate::agent_stream::{AgentStream, hello};
 
 /// Number of agents.
 pub(super) const AGENTS: u32 = 6;
@@ -105,15 +106,6 @@ pub fn run(options: &MisbehavingOptions) -> Result<()> {
     Ok(())
 }
 
-fn hello(node: &str) -> wire::Hello {
-    wire::Hello {
-        node: node.into(),
-        wire_version: portolan_proto::WIRE_VERSION,
-        agent_version: "misbehaving".into(),
-        ..wire::Hello::default()
-    }
-}
-
 /// Opens a stream and never reads from it.
 async fn stall(way: Way, node: String) -> Result<()> {
     let narrow = |endpoint: Endpoint| {
@@ -124,7 +116,7 @@ async fn stall(way: Way, node: String) -> Result<()> {
     loop {
         let access = way.access(&node)?;
         if let Ok(channel) = access.connect_as(narrow).await
-            && let Ok(stream) = Stream::open(&access, channel, hello(&node)).await
+            && let Ok(stream) = AgentStream::open(&access, channel, hello(&node)).await
         {
             say("stalled");
             std::future::pending::<()>().await;
@@ -134,13 +126,13 @@ async fn stall(way: Way, node: String) -> Result<()> {
     }
 }
 
-async fn open(way: &Way, owner: &str, node: &str) -> Result<Stream> {
+async fn open(way: &Way, owner: &str, node: &str) -> Result<AgentStream> {
     let access = way.access(owner)?;
     let channel = access.connect().await?;
     let mut hello = hello(node);
     // No agent has this hash, so the whole plan has to be sent.
     hello.plan_hash = vec![7; 16];
-    Stream::open(&access, channel, hello).await
+    AgentStream::open(&access, channel, hello).await
 }
 
 /// Takes the first message of a plan and is gone.
@@ -166,7 +158,7 @@ async fn lie(way: Way, node: String, done: Arc<Done>) {
     }
 }
 
-async fn lie_on(stream: &mut Stream, done: &Done) -> Result<()> {
+async fn lie_on(stream: &mut AgentStream, done: &Done) -> Result<()> {
     let mut first = true;
     loop {
         let message = stream
@@ -239,7 +231,7 @@ async fn forge(way: Way, node: String, done: Arc<Done>) {
     loop {
         if let Ok(access) = way.access(&node)
             && let Ok(channel) = access.connect().await
-            && let Ok(mut stream) = Stream::open(&access, channel, forged.clone()).await
+            && let Ok(mut stream) = AgentStream::open(&access, channel, forged.clone()).await
         {
             done.forged.fetch_add(1, Ordering::Relaxed);
             // It ends with a refusal after a while.

@@ -10,6 +10,14 @@ use crate::control_plane::Options;
 
 /// The file of the audit log.
 const LOG: &str = "audit.log";
+/// The kinds of objects from which plans are made. Controllers list them only where a watch begins.
+const PLANNED: [&str; 5] = [
+    "nodes",
+    "services",
+    "endpointslices",
+    "servicecidrs",
+    "proxyconfigs",
+];
 
 /// Every request of the controller.
 #[derive(Debug, Default)]
@@ -24,8 +32,29 @@ struct Line {
     id: String,
     stage: String,
     verb: String,
+    #[serde(rename = "requestURI", default)]
+    request_uri: String,
     object_ref: Option<ObjectRef>,
     response_status: Option<Response>,
+}
+
+impl Line {
+    /// Whether it is about a request for all objects of a kind: for the first page of a list, or for a watch that
+    /// begins with the existing objects.
+    fn is_list(&self) -> bool {
+        match self.verb.as_str() {
+            "list" => !self.request_uri.contains("continue="),
+            "watch" => self.request_uri.contains("sendInitialEvents=true"),
+            _ => false,
+        }
+    }
+
+    /// The status of the response, once the server responds.
+    fn code(&self) -> Option<u16> {
+        // A watch that is still open has no other line.
+        let begun = matches!(self.stage.as_str(), "ResponseStarted" | "ResponseComplete");
+        self.response_status.as_ref()?.code.filter(|_| begun)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -107,6 +136,21 @@ impl Audit {
         reads
     }
 
+    /// Number of granted lists of each kind from which plans are made, in pages or as streams.
+    pub(super) fn lists(&self) -> BTreeMap<String, usize> {
+        let mut requests: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let granted = |line: &&Line| line.is_list() && line.code().is_some_and(|code| code < 400);
+        for line in self.lines.iter().filter(granted) {
+            let kind = line.object_ref.as_ref().map(|object| &*object.resource);
+            if let Some(kind) = kind.filter(|kind| PLANNED.contains(kind)) {
+                // A stream has two lines.
+                requests.entry(kind).or_default().insert(&line.id);
+            }
+        }
+        let count = |(kind, ids): (&str, BTreeSet<&str>)| (kind.to_owned(), ids.len());
+        requests.into_iter().map(count).collect()
+    }
+
     /// Kinds of requests that RBAC forbade and never granted. A server that has just started
     /// forbids everything for a moment, because it has not read its roles yet.
     pub(super) fn forbidden(&self) -> BTreeSet<String> {
@@ -128,9 +172,7 @@ impl Audit {
     /// Each request and the status of its response.
     fn answered(&self) -> impl Iterator<Item = (String, u16)> {
         self.lines.iter().filter_map(|line| {
-            // A watch that is still open has no other line.
-            let begun = matches!(line.stage.as_str(), "ResponseStarted" | "ResponseComplete");
-            let code = line.response_status.as_ref()?.code.filter(|_| begun)?;
+            let code = line.code()?;
             let object = line.object_ref.as_ref()?;
             let name = match &object.subresource {
                 None => format!("{} {}", line.verb, object.resource),
@@ -138,5 +180,56 @@ impl Audit {
             };
             Some((name, code))
         })
+    }
+}
+
+/// What was counted after an earlier count.
+pub(super) fn since(
+    before: &BTreeMap<String, usize>,
+    after: &BTreeMap<String, usize>,
+) -> BTreeMap<String, usize> {
+    let new = |(name, count): (&String, &usize)| {
+        let count = count.saturating_sub(before.get(name).copied().unwrap_or_default());
+        (count > 0).then(|| (name.clone(), count))
+    };
+    after.iter().filter_map(new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const DONE: &str = "ResponseComplete";
+
+    fn line(id: &str, stage: &str, verb: &str, query: &str, code: u16) -> Line {
+        let line = json!({
+            "auditID": id, "stage": stage, "verb": verb, "requestURI": format!("/api/v1/{query}"),
+            "objectRef": {"resource": query.split('?').next()}, "responseStatus": {"code": code},
+        });
+        serde_json::from_value(line).unwrap()
+    }
+
+    #[test]
+    fn lists_are_counted_once_each_in_pages_and_as_streams() {
+        let (begun, stream) = ("ResponseStarted", "nodes?watch=true&sendInitialEvents=true");
+        let lines = vec![
+            line("1", begun, "watch", stream, 200),
+            line("1", DONE, "watch", stream, 200),
+            line("2", begun, "watch", stream, 200),
+            line("3", DONE, "watch", stream, 422),
+            line("4", begun, "watch", "nodes?watch=true", 200),
+            line("5", DONE, "list", "services?limit=500", 200),
+            line("6", DONE, "list", "services?continue=x", 200),
+            line("7", DONE, "list", "pods?limit=500", 200),
+            line("8", "RequestReceived", "list", "services", 200),
+        ];
+        let lists = Audit { lines }.lists();
+        let expected = [("nodes".to_owned(), 2), ("services".to_owned(), 1)];
+        assert_eq!(lists, BTreeMap::from(expected));
+        let before = BTreeMap::from([("nodes".to_owned(), 2)]);
+        let later = BTreeMap::from([("services".to_owned(), 1)]);
+        assert_eq!(since(&before, &lists), later);
     }
 }

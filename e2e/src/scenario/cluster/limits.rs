@@ -1,25 +1,22 @@
 //! A tenant creates the largest Services that the API server accepts. They are cut and reported, and changes to other
 //! Services reach every node as fast as before (S-228).
 
-use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::bulk::Bulk;
 use super::memory::object;
+use super::probes::{Probes, SLOWER, usual};
 use super::rig::Rig;
 use crate::checks::Checks;
 use crate::control_plane::{Options, Reach};
 use crate::harness::run_parts;
 use crate::scenario::Scenario;
 use crate::stage::Stage;
-use crate::waits;
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "limits",
@@ -28,16 +25,11 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 };
 
 const NODES: u8 = 4;
-/// Services of other tenants, and changes of their endpoints in each measurement.
+/// Services of other tenants, and changes of their endpoints in each measurement. These last several times as long as
+/// the tenant's Services take to plan.
 const HONEST: usize = 20;
 const CHANGES: usize = 100;
-/// The compared share of the changes, and how much slower it may become.
-const SHARE: f64 = 0.95;
-const SLOWER: f64 = 1.5;
-/// Pause between two changes. Their sum is several times what the tenant's Services take to plan.
-const EVERY: Duration = Duration::from_millis(60);
-/// Limits of waits, on hardware: one change, and everything that the tenant created.
-const CHANGED: Duration = Duration::from_secs(20);
+/// Until everything that the tenant created is planned, on hardware.
 const PLANNED: Duration = Duration::from_secs(90);
 /// Ports with source ranges, and the number of ranges: 191,000 set entries.
 const GUARDED_PORTS: u16 = 191;
@@ -64,16 +56,14 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 
 fn tenant(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
-    bulk.create("default", (0..HONEST).map(honest))?;
-    bulk.create("default", (0..HONEST).map(|number| honest_slice(number, 0)))?;
+    let mut probes = Probes::create(&bulk, HONEST)?;
     rig.wait_equal(PLANNED)?;
-    let quiet = changes(rig, &bulk, 1)?;
+    let quiet = usual(&probes.measure(rig, &bulk, CHANGES)?)?;
     let streams = rig.agents()?.streams();
     create_large(rig, &bulk)?;
-    let beside = changes(rig, &bulk, 2)?;
+    let beside = usual(&probes.measure(rig, &bulk, CHANGES)?)?;
     rig.stage.console.line(&format!(
-        "{:.0} % of changes reach {NODES} agents within {quiet:.1} ms, beside the largest Services within {beside:.1} ms",
-        SHARE * 100.0
+        "95 % of changes reach {NODES} agents within {quiet:.1} ms, beside the largest Services within {beside:.1} ms"
     ));
     checks.require(
         &format!("changes to other Services reach every node within {SLOWER} times the usual time"),
@@ -114,57 +104,6 @@ fn tenant(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
         rig.wait_equal(PLANNED),
     );
     Ok(())
-}
-
-/// Changes the endpoints of the honest Services one by one. Milliseconds from the answer of the API server until
-/// every agent has the change, for the given share of them.
-fn changes(rig: &Rig<'_>, bulk: &Bulk, round: u8) -> Result<f64> {
-    let mut taken = Vec::new();
-    let mut next = Instant::now();
-    for change in 0..CHANGES {
-        let number = change % HONEST;
-        let version = u16::from(round) * 1000 + u16::try_from(change)?;
-        let endpoint = endpoint(number, version);
-        let patch = json!({"endpoints": [{"addresses": [endpoint], "nodeName": "node-1"}]});
-        bulk.run(async |client: Client| {
-            let slices: Api<EndpointSlice> = Api::default_namespaced(client);
-            let params = PatchParams::default();
-            slices
-                .patch(&name(number), &params, &Patch::Merge(patch))
-                .await?;
-            Ok(())
-        })?;
-        let stored = Instant::now();
-        arrived(rig, &name(number), endpoint)?;
-        taken.push(stored.elapsed().as_secs_f64() * 1000.0);
-        next = (next + EVERY).max(Instant::now());
-        waits::sleep_until(next)?;
-    }
-    taken.sort_by(f64::total_cmp);
-    let behind = taken.iter().rev().nth(CHANGES / 20);
-    behind.copied().context("no change was measured")
-}
-
-/// Waits until every agent has this endpoint of a Service.
-fn arrived(rig: &Rig<'_>, service: &str, endpoint: IpAddr) -> Result<()> {
-    let agents = rig.agents()?;
-    let limit = rig.stage.waits.limit(CHANGED);
-    let start = Instant::now();
-    loop {
-        let has = |node: &str| {
-            agents
-                .endpoints(node, "default", service)
-                .contains(&endpoint)
-        };
-        let Some(without) = agents.nodes().find(|node| !has(node)) else {
-            return Ok(());
-        };
-        ensure!(
-            start.elapsed() < limit,
-            "{without} does not have endpoint {endpoint} of {service} after {limit:?}"
-        );
-        waits::sleep_until(Instant::now() + Duration::from_millis(1))?;
-    }
 }
 
 fn create_large(rig: &Rig<'_>, bulk: &Bulk) -> Result<()> {
@@ -224,36 +163,6 @@ fn warned(rig: &Rig<'_>, wanted: &[&str]) -> Result<()> {
         ensure!(found == wanted, "there are warnings about {found:?}");
         Ok(())
     })
-}
-
-fn name(number: usize) -> String {
-    format!("honest-{number}")
-}
-
-/// An address that no other Service and no other version has.
-fn endpoint(number: usize, version: u16) -> IpAddr {
-    let [high, low] = version.to_be_bytes();
-    let number = u8::try_from(number).unwrap_or(u8::MAX);
-    [10, 100 + number, high, low].into()
-}
-
-fn honest(number: usize) -> Service {
-    object(json!({
-        "metadata": {"name": name(number)},
-        "spec": {"ipFamilies": ["IPv4"], "ports": [{"name": "http", "port": 80}]},
-    }))
-}
-
-fn honest_slice(number: usize, version: u16) -> EndpointSlice {
-    object(json!({
-        "metadata": {
-            "name": name(number),
-            "labels": {"kubernetes.io/service-name": name(number)},
-        },
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [{"addresses": [endpoint(number, version)], "nodeName": "node-1"}],
-    }))
 }
 
 fn ports(count: u16) -> Vec<Value> {

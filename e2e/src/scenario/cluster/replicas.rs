@@ -3,6 +3,7 @@
 
 mod convergence;
 mod delay;
+mod failover;
 mod lagging;
 mod partitioned;
 mod returning;
@@ -31,8 +32,8 @@ use crate::stage::Stage;
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "replicas",
     shows: "three controllers: all serve, one leads; its end moves agents and leadership; one \
-        lags; convergence of a change; agents spread again; in the long form, partitions from the \
-        API server",
+        lags; convergence of a change; agents spread again; failover during changes; in the long \
+        form, partitions from the API server",
     run,
 };
 
@@ -265,6 +266,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("all serve", all_serve),
             ("convergence", convergence::run),
             ("agents that return", returning::run),
+            ("failover under churn", failover::run),
             ("leaders that end", leaders),
         ],
     )?;

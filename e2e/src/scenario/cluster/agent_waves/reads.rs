@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
+use super::super::audit::since;
 use super::STEP;
 use super::lab::Lab;
 use crate::checks::Checks;
@@ -37,16 +38,4 @@ pub(super) fn at_rest(lab: &Lab<'_>, checks: &mut Checks) {
         Ok(())
     });
     checks.check("at rest the controllers read from watches", rest);
-}
-
-/// Later reads, by verb and resource.
-pub(super) fn since(
-    before: &BTreeMap<String, usize>,
-    after: &BTreeMap<String, usize>,
-) -> BTreeMap<String, usize> {
-    let new = |(name, count): (&String, &usize)| {
-        let count = count.saturating_sub(before.get(name).copied().unwrap_or_default());
-        (count > 0).then(|| (name.clone(), count))
-    };
-    after.iter().filter_map(new).collect()
 }

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, Result};
 
+use super::super::audit::since;
 use super::super::release::NAMESPACE;
 use super::lab::{Lab, MAX_UNAVAILABLE, Seen};
-use super::reads::since;
 use super::statuses::{reporters, settled};
 use super::{FIRST_TAG, STEP, WAVE, zone_of};
 use crate::checks::Checks;

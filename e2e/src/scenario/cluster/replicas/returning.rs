@@ -47,18 +47,12 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
 }
 
 fn restart(replicas: &mut Replicas<'_>, name: &'static str) -> Result<()> {
-    let running = replicas.named(name)?.running.take();
-    let running = running.context("it does not run")?;
-    running.ask_to_end()?;
-    replicas.eventually("the controller to end", MOVED, || {
-        ensure!(running.ended()?.is_some(), "{name} runs");
-        Ok(())
-    })?;
+    replicas.stop(name)?;
     replicas.named(name)?.start()?;
     replicas.wait_ready(name)
 }
 
-/// Number of agents with a stream, by the address of the controller.
+/// Number of agents with a stream, by the address of the running controller.
 pub(super) fn connected(replicas: &Replicas<'_>) -> Result<BTreeMap<String, usize>> {
     let deadline = replicas.rig.stage.waits.limit(SOON);
     let count = |replica: &Replica| -> Result<(String, usize)> {
@@ -70,16 +64,24 @@ pub(super) fn connected(replicas: &Replicas<'_>) -> Result<BTreeMap<String, usiz
         let count = count.context("no such series")?.parse()?;
         Ok((format!("unix:{}", replica.socket.display()), count))
     };
-    let mut all = replicas
-        .all
-        .iter()
-        .map(count)
-        .collect::<Result<BTreeMap<_, _>>>()?;
+    let running = replicas.all.iter().filter(|one| one.running.is_some());
+    let mut all = running.map(count).collect::<Result<BTreeMap<_, _>>>()?;
     all.retain(|_, count| *count > 0);
     Ok(all)
 }
 
 impl Replicas<'_> {
+    /// Asks a controller to end, and waits until it has.
+    pub(super) fn stop(&mut self, name: &str) -> Result<()> {
+        let running = self.named(name)?.running.take();
+        let running = running.context("it does not run")?;
+        running.ask_to_end()?;
+        self.eventually("the controller to end", MOVED, || {
+            ensure!(running.ended()?.is_some(), "{name} runs");
+            Ok(())
+        })
+    }
+
     fn wait_count<T: PartialEq + std::fmt::Debug>(
         &self,
         what: &str,

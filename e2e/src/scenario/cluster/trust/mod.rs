@@ -4,6 +4,7 @@
 
 mod clocks;
 mod files;
+mod flood;
 mod lab;
 mod own;
 mod pages;
@@ -25,6 +26,8 @@ use crate::scenario::Scenario;
 use crate::stage::Stage;
 use lab::Lab;
 
+pub(in crate::scenario) use flood::SCENARIO as FLOOD;
+
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
     name: "trust",
     shows: "agents with tokens of a real API server over TLS: refusals and their messages; \
@@ -40,23 +43,8 @@ const FEW: u8 = 24;
 const PLANS: Duration = Duration::from_secs(60);
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
-    // No endpoints are needed here.
-    let options = Options {
-        controllers: vec!["namespace-controller".into()],
-        ..Options::default()
-    };
-    let rig = Rig::start(stage, options, NODES + 1, 2)?;
-    rig.plane.apply(ACCOUNTS)?;
-    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
-    let nodes: Vec<_> = (1..=NODES + 1)
-        .map(|number| format!("node-{number}"))
-        .collect();
-    let pods = nodes.iter().map(|node| pod(ACCOUNT, node));
-    bulk.create(NAMESPACE, pods)?;
-    bulk.create(NAMESPACE, [pod(OTHER, "node-1")])?;
-    let issued = tokens::issue_in(&bulk, ACCOUNT, &nodes, AUDIENCE)?;
-    let tokens = nodes.into_iter().zip(issued).collect();
-    let mut lab = Lab::new(rig, bulk, tokens)?;
+    let mut lab = prepare(stage, NODES + 1)?;
+    lab.bulk.create(NAMESPACE, [pod(OTHER, "node-1")])?;
     lab.start_controller(&["--token-review-period", "5"])?;
     lab.start_agents(usize::from(FEW))?;
     run_parts(
@@ -73,6 +61,24 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("rights", rights),
         ],
     )
+}
+
+/// A control plane with nodes, and a token for the agent of each.
+fn prepare(stage: &Stage, count: u8) -> Result<Lab<'_>> {
+    // The control plane makes no endpoints.
+    let options = Options {
+        controllers: vec!["namespace-controller".into()],
+        ..Options::default()
+    };
+    let rig = Rig::start(stage, options, count, 2)?;
+    rig.plane.apply(ACCOUNTS)?;
+    let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
+    let nodes: Vec<_> = (1..=count).map(|number| format!("node-{number}")).collect();
+    let pods = nodes.iter().map(|node| pod(ACCOUNT, node));
+    bulk.create(NAMESPACE, pods)?;
+    let issued = tokens::issue_in(&bulk, ACCOUNT, &nodes, AUDIENCE)?;
+    let tokens = nodes.into_iter().zip(issued).collect();
+    Lab::new(rig, bulk, tokens)
 }
 
 fn connected(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {

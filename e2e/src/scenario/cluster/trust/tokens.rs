@@ -48,6 +48,22 @@ pub(super) fn forged(token: &str) -> Result<String> {
     Ok(format!("{text}.{turned}"))
 }
 
+/// The same claims with a signature that no key has made. Each number makes another one.
+pub(super) fn unsigned(token: &str, number: u64) -> Result<String> {
+    let (text, _) = token.rsplit_once('.').context("no token")?;
+    // As long as a signature of the control plane.
+    let signature = [number.to_be_bytes(); 8].concat();
+    Ok(format!("{text}.{}", encoded(&signature)?))
+}
+
+/// The same, in the name of a key that the control plane does not have.
+pub(super) fn of_unknown_key(token: &str, number: u64) -> Result<String> {
+    let payload = token.split('.').nth(1).context("no token")?;
+    let header = json!({"alg": "ES256", "kid": format!("unknown-{number}")});
+    let header = encoded(header.to_string().as_bytes())?;
+    unsigned(&format!("{header}.{payload}."), number)
+}
+
 /// The two numbers of an ECDSA signature in 32 bytes each, as tokens have them, out of DER.
 fn raw(der: &[u8]) -> Result<Vec<u8>> {
     let mut rest = der.get(2..).context("no signature")?;
@@ -83,6 +99,26 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forgeries_have_the_same_claims_and_all_differ() {
+        let token = "e30.e30.c2lnbmF0dXJl";
+        let made: Vec<_> = (1..=3)
+            .flat_map(|number| [unsigned(token, number), of_unknown_key(token, number)])
+            .map(Result::unwrap)
+            .collect();
+        let different: std::collections::BTreeSet<_> = made.iter().collect();
+        assert_eq!(different.len(), made.len());
+        for token in &made {
+            let parts: Vec<_> = token.split('.').collect();
+            assert_eq!(parts.len(), 3, "{token}");
+            assert_eq!(parts[1], "e30");
+            assert_eq!(decoded(parts[2]).unwrap().len(), 64);
+        }
+        let header = made[1].split('.').next().unwrap();
+        let header: Value = serde_json::from_slice(&decoded(header).unwrap()).unwrap();
+        assert_eq!(header["kid"], "unknown-1");
+    }
 
     #[test]
     fn a_token_signed_again_has_another_expiry_and_a_signature_of_64_bytes() {
