@@ -13,7 +13,6 @@ use portolan_plan::{
 };
 use portolan_proto::TraceContext;
 use portolan_proto::item::HeldList;
-use portolan_proto::wire::Watermark;
 
 use crate::heartbeat::Heartbeat;
 
@@ -24,8 +23,6 @@ pub struct Held {
     pub hash: PlanHash,
     /// The hashes of its buckets.
     pub buckets: BucketHashes,
-    /// The watermark of the objects that it was made from.
-    pub watermark: Watermark,
 }
 
 /// Maximum number of changed Services that are tracked. With more, a change counts as one of everything: reading the
@@ -238,13 +235,12 @@ impl PlanWatch {
     }
 
     /// Description of the held plan, to be sent to a controller with this watermark; `None` before the first plan.
-    pub(crate) fn held(&self, watermark: &Watermark) -> Option<Held> {
+    pub(crate) fn held(&self) -> Option<Held> {
         let state = self.lock();
         let plan = &state.plan;
         (!plan.is_empty()).then(|| Held {
             hash: plan.hash(),
             buckets: plan.bucket_hashes(),
-            watermark: watermark.clone(),
         })
     }
 

@@ -5,7 +5,7 @@
 //! head; with zone hints there are two, with node hints three, and with external policy Local one more for nodes that
 //! have endpoints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use portolan_plan::{
@@ -53,8 +53,10 @@ pub(crate) struct MadeHeads {
     pub(crate) heads: Vec<Arc<Head>>,
     pub(crate) of_zone: BTreeMap<Arc<str>, usize>,
     pub(crate) of_node: BTreeMap<Arc<str>, usize>,
-    /// Number of nodes and zones that use another head than their own, because there are too many.
-    pub(crate) left_out: usize,
+    /// Number of zones that use another head than their own, because there are too many.
+    pub(crate) left_out_zones: usize,
+    /// The nodes that do.
+    pub(crate) left_out_nodes: BTreeSet<Arc<str>>,
 }
 
 impl Heads {
@@ -143,26 +145,27 @@ impl Heads {
             in_zone.insert(zone.clone(), with(&plain, seen));
         }
         let mut of_zone = BTreeMap::new();
-        let mut left_out = 0;
+        let mut left_out_zones = 0;
         for (zone, choices) in &in_zone {
             match distinct.place_of(choices.clone()) {
                 Some(place) => drop(of_zone.insert(zone.clone(), place)),
-                None => left_out += 1,
+                None => left_out_zones += 1,
             }
         }
-        let mut of_node = BTreeMap::new();
+        let (mut of_node, mut left_out_nodes) = (BTreeMap::new(), BTreeSet::new());
         for (node, seen) in &self.nodes {
             let zone = zone_of(node).and_then(|zone| in_zone.get(&zone));
             match distinct.place_of(with(zone.unwrap_or(&plain), seen)) {
                 Some(place) => drop(of_node.insert(node.clone(), place)),
-                None => left_out += 1,
+                None => drop(left_out_nodes.insert(node.clone())),
             }
         }
         MadeHeads {
             heads: distinct.heads,
             of_zone,
             of_node,
-            left_out,
+            left_out_zones,
+            left_out_nodes,
         }
     }
 }

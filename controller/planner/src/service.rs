@@ -72,7 +72,14 @@ pub(crate) fn plan_service(
     reasons.extend(other_families(model, service));
     let heads = heads.finish(|node| model.node(node)?.zone.clone());
     // First, so that other warnings do not crowd them out.
-    let reasons = [parts.over_limits(most, heads.left_out), reasons].concat();
+    let left_out = heads.left_out_zones + heads.left_out_nodes.len();
+    let reasons = [parts.over_limits(most, left_out), reasons].concat();
+    // Their head may lead to no endpoint of theirs, so a balancer should not choose them.
+    for node in &heads.left_out_nodes {
+        if let Some(found) = parts.on_nodes.get_mut(node) {
+            found.ready.clear();
+        }
+    }
     Some(PlannedService {
         id: id.clone(),
         heads: heads.heads,

@@ -60,6 +60,8 @@ struct Change {
     was: Option<Was>,
     /// The memory of that state.
     bytes: usize,
+    /// The memory of the Service's name and of names of ports that no later form shares, in names.
+    names: usize,
 }
 
 /// A Service before a change.
@@ -89,18 +91,21 @@ impl History {
         }
     }
 
-    pub(super) fn push(&mut self, version: u64, service: ServiceId, was: Was) {
+    /// Records a change. With `same_ports` the new form shares the names of the ports.
+    pub(super) fn push(&mut self, version: u64, service: ServiceId, was: Was, same_ports: bool) {
         let old = was.service.as_ref();
         let bytes = old.map_or(0, |old| old.bytes());
         let ports = old.map_or_else(Arc::default, |old| old.ports().clone());
         self.bytes += bytes;
-        self.names += 1 + ports.len();
+        let names = if same_ports { 1 } else { 1 + ports.len() };
+        self.names += names;
         self.changes.push_back(Change {
             version,
             service,
             ports,
             was: Some(was),
             bytes,
+            names,
         });
         self.forget();
     }
@@ -118,7 +123,7 @@ impl History {
             && let Some(oldest) = self.changes.pop_front()
         {
             self.bytes -= oldest.bytes;
-            self.names -= 1 + oldest.ports.len();
+            self.names -= oldest.names;
             self.bare = self.bare.saturating_sub(1);
             self.forgotten = self.forgotten.max(oldest.version);
             self.unknown = oldest.version;
@@ -210,7 +215,7 @@ mod tests {
 
     fn push(history: &mut History, version: u64, service: Option<Arc<EncodedService>>) {
         let was = Was { number: 0, service };
-        history.push(version, ServiceId::new("shop", "web"), was);
+        history.push(version, ServiceId::new("shop", "web"), was, false);
     }
 
     #[test]

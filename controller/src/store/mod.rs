@@ -309,6 +309,10 @@ impl Plans {
         } else {
             self.critical.remove(&id);
         }
+        let same_ports = old
+            .as_ref()
+            .zip(new.as_ref())
+            .is_some_and(|(old, new)| Arc::ptr_eq(old.ports(), new.ports()));
         match new {
             Some(new) => drop(self.services.insert(id.clone(), new)),
             None => drop(self.services.remove(&id)),
@@ -319,7 +323,7 @@ impl Plans {
             number,
             service: old,
         };
-        self.history.push(self.version, id, was);
+        self.history.push(self.version, id, was, same_ports);
     }
 
     fn replace_node(&mut self, name: Arc<str>, entry: Option<Arc<NodeEntry>>) {

@@ -102,6 +102,11 @@ impl Walk {
         self.late
     }
 
+    /// Whether it keeps forms of Services that may have changed since.
+    pub fn keeps_services(&self) -> bool {
+        !matches!(self.source, Source::History)
+    }
+
     /// Whether it repeats the entries of changed Services, because the history does not reach the plan it begins from.
     pub fn is_repeated(&self) -> bool {
         matches!(self.source, Source::Changes(_))

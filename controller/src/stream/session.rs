@@ -4,13 +4,14 @@
 //! agent reads them.
 
 use std::collections::BTreeMap;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use portolan_planner::model::Kind;
 use portolan_proto::wire::agent_message::Message as Answer;
 use portolan_proto::wire::plan_message::Message;
 use portolan_proto::{CHUNK_BYTES, wire};
+use tokio::time::timeout;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
@@ -250,8 +251,9 @@ impl Serving<'_> {
             before: self.batches,
             trip: &sent.trip,
         };
+        let keeps_services = walk.keeps_services();
         let sending = send(self.outgoing, store, &mut walk, watermark, batch);
-        match slot.during(sending).await? {
+        match slot.during(limited(keeps_services, sending)).await? {
             Sending::Nothing => {}
             Sending::Done => {
                 self.turns.taken();
@@ -297,6 +299,28 @@ struct Batch<'a> {
     /// Number of batches sent before.
     before: u64,
     trip: &'a Trip,
+}
+
+/// Maximum duration of a batch that keeps Services which have changed meanwhile: an agent that does not read would keep
+/// them for ever.
+const MAX_SENDING_TIME: Duration = Duration::from_secs(300);
+
+/// Sends within [`MAX_SENDING_TIME`] if the batch `keeps_services`.
+async fn limited(
+    keeps_services: bool,
+    sending: impl Future<Output = Result<Sending, End>>,
+) -> Result<Sending, End> {
+    if !keeps_services {
+        return sending.await;
+    }
+    let too_slow = || {
+        let seconds = MAX_SENDING_TIME.as_secs();
+        let words = format!("the agent did not read its plan within {seconds} s");
+        Err(End::Refused(Status::deadline_exceeded(words)))
+    };
+    timeout(MAX_SENDING_TIME, sending)
+        .await
+        .unwrap_or_else(|_| too_slow())
 }
 
 /// Distributes items over messages. Usually it is one: only the items of a large Service are more than a chunk.

@@ -135,9 +135,10 @@ impl Run {
             link,
         };
         let loopback = loopback::serve(plans.clone(), applied_receiver.clone(), health.clone());
+        let link_end = way.clone();
         let beside = async { tokio::join!(keeper.run(applied_receiver, way), loopback) };
         let signalled = follow(receiver, beside, plans.clone(), pages, &health);
-        keeper.finish();
+        keeper.finish(link_end.borrow().outdated);
         drop(events);
         plans.stop();
         let ended = thread.join();

@@ -152,9 +152,10 @@ impl Troubles {
     }
 
     /// The state after a failed pass. An earlier plan is still the last one in force, and a failure may hide what is
-    /// wrong with a Service, so nothing counts as resolved.
-    fn after_failure(&self, found: Found) -> Self {
+    /// wrong with a Service, so nothing counts as resolved but what is gone.
+    fn after_failure(&self, found: Found, is_planned: impl Fn(&ServiceId) -> bool) -> Self {
         let mut after = self.0.clone();
+        after.retain(|service, _| is_planned(service));
         for (service, trouble) in found.troubles.into_iter().chain(found.unread) {
             match after.get(&service) {
                 Some(held) if !held.is_in_force() && trouble.is_in_force() => {}
@@ -165,11 +166,17 @@ impl Troubles {
     }
 
     /// Whether this is more than the objects of one tenant can cause: too many to list, or most Services and not those
-    /// of one namespace. `services` is the number of all Services.
-    fn is_of_the_node(&self, services: usize) -> bool {
+    /// of few namespaces: a tenant may have several. `all` are the Services of the plan.
+    fn is_of_the_node<'a>(&self, all: impl Iterator<Item = &'a ServiceId>) -> bool {
+        let mut count = 0;
+        let all: BTreeSet<_> = all
+            .inspect(|_| count += 1)
+            .map(|service| &service.namespace)
+            .collect();
         let namespaces: BTreeSet<_> = self.failing().map(|service| &service.namespace).collect();
-        let most = self.failing().count() > services / 2;
-        (most && namespaces.len() > 1) || Failing::of(self.failing()).is_everything()
+        let most_services = self.failing().count() > count / 2;
+        let most_namespaces = namespaces.len() > 1 && namespaces.len() > all.len() / 2;
+        (most_services && most_namespaces) || Failing::of(self.failing()).is_everything()
     }
 
     /// The report for the controller, with `closed` in addition.
@@ -291,12 +298,14 @@ impl<K: Kernel> Programmer<K> {
         let troubles = if outcome.failed == 0 {
             self.troubles.after(found)
         } else {
-            self.troubles.after_failure(found)
+            let is_planned = |service: &ServiceId| plan.head(service).is_some();
+            self.troubles.after_failure(found, is_planned)
         };
-        if !troubles.is_empty() && troubles.is_of_the_node(plan.heads().count()) {
+        if !troubles.is_empty() && troubles.is_of_the_node(plan.heads().map(|(service, _)| service))
+        {
             let failing = troubles.failing_services();
             let reason = format!(
-                "{failing} Services of several namespaces are not in force, more than the objects of one tenant cause; \
+                "{failing} Services of most namespaces are not in force, more than the objects of one tenant cause; \
                  check the kernel's log, and whether the agent is older than the controller"
             );
             outcome.fail(

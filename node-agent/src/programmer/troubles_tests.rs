@@ -100,7 +100,9 @@ fn a_failed_pass_resolves_nothing() {
         ..Found::default()
     };
     let expected = troubles([(one, endpoint()), (two, scheduler())]);
-    assert_eq!(before.after_failure(found), expected);
+    assert_eq!(before.after_failure(found, |_| true), expected);
+    let nothing = before.after_failure(Found::default(), |_| false);
+    assert!(nothing.is_empty(), "deleted Services are forgotten");
 }
 
 /// S-229: one namespace never makes the node fail, however many of its Services do.
@@ -109,12 +111,24 @@ fn most_services_of_several_namespaces_are_the_fault_of_the_node() {
     let of = |namespace: &'static str, count| {
         (0..count).map(move |number| (service(namespace, number), endpoint()))
     };
-    assert!(!troubles(of("aa", 5000)).is_of_the_node(5000));
+    let all = |counts: &[(&str, u32)]| -> Vec<ServiceId> {
+        let of = |(namespace, count): &(&str, u32)| {
+            let namespace = namespace.to_string();
+            (0..*count).map(move |number| service(&namespace, number))
+        };
+        counts.iter().flat_map(of).collect()
+    };
+    let is_of =
+        |troubles: Troubles, counts: &[(&str, u32)]| troubles.is_of_the_node(all(counts).iter());
+    assert!(!is_of(troubles(of("aa", 5000)), &[("aa", 5000)]));
     let two = || troubles(of("aa", 4).chain(of("bb", 2)));
-    assert!(!two().is_of_the_node(12));
-    assert!(two().is_of_the_node(11));
+    assert!(!is_of(two(), &[("aa", 8), ("bb", 4)]));
+    assert!(is_of(two(), &[("aa", 7), ("bb", 4)]));
+    // A tenant with two namespaces in a small cluster.
+    let small = [("aa", 4), ("bb", 2), ("default", 1), ("kube-system", 1)];
+    assert!(!is_of(two(), &small));
     let many = (0..2000).map(|number| (service(&format!("ns-{number}"), 1), endpoint()));
-    assert!(troubles(many).is_of_the_node(50_000), "too many to list");
+    assert!(is_of(troubles(many), &[("aa", 50_000)]), "too many to list");
 }
 
 /// A controller reports the same words of many nodes once.

@@ -135,10 +135,10 @@ impl Receiver {
     async fn connect(&mut self, stream: usize) -> Result<Option<Opened>, StreamError> {
         let controller = self.controllers.choose(&self.node, stream);
         let controller = controller.map_err(StreamError::NoController)?;
-        let held = self.plans.held(self.remembered.watermark());
         let session = Session::new(self.node.clone());
+        let (held, watermark) = (self.plans.held(), self.remembered.watermark());
         let schedulers = (self.schedulers)();
-        let hello = session.hello(&self.version, held.as_ref(), None, &schedulers);
+        let hello = session.hello(&self.version, held.as_ref(), watermark, None, &schedulers);
         let opened = Opened::open(&*self.dialer, controller, hello).await?;
         self.follow(opened).await
     }
@@ -155,24 +155,28 @@ impl Receiver {
         let mut search = Search::new(self.node.clone());
         let mut returns = Return::new(self.controllers.return_interval(&self.node));
         let mut reporter = StatusReporter::new(self.applied.clone(), &self.health, renewals);
+        let mut commits = 0_u64;
         loop {
-            let open = |other, younger_than| -> Attempt<Opened> {
-                let held = self.plans.held(self.remembered.watermark());
+            let begun = commits;
+            let open = |other, younger_than| -> Attempt<(Opened, u64)> {
                 let session = Session::new(self.node.clone());
+                let (held, watermark) = (self.plans.held(), self.remembered.watermark());
+                let held = held.as_ref();
                 let schedulers = (self.schedulers)();
-                let hello = session.hello(&self.version, held.as_ref(), younger_than, &schedulers);
-                Box::pin(Opened::open_and_wait(self.dialer.clone(), other, hello))
+                let hello =
+                    session.hello(&self.version, held, watermark, younger_than, &schedulers);
+                let opened = Opened::open_and_wait(self.dialer.clone(), other, hello);
+                Box::pin(async move { Some((opened.await?, begun)) })
             };
             let ask = |attempt, younger_than| {
                 let (node, own) = (&self.node, &controller.address);
                 let other = self.controllers.another(node, own, attempt)?;
                 Some(open(other, Some(younger_than)))
             };
-            let ask_first = || -> Option<Attempt<(Opened, Option<PlanHash>)>> {
+            let ask_first = || {
                 let first = self.controllers.first(&self.node, &controller)?;
                 // It must not be outdated.
-                let (held, opens) = (self.plans.hash(), open(first, Some(STALE_AFTER)));
-                Some(Box::pin(async move { Some((opens.await?, held)) }))
+                Some(open(first, Some(STALE_AFTER)))
             };
             let message = tokio::select! {
                 // In this order, so that a simulation can repeat a stream. The status comes first, because no controller
@@ -184,14 +188,19 @@ impl Receiver {
                     continue;
                 }
                 message = opened.next() => message?,
-                fresher = search.found(ask) => {
+                // A stream that began before a commit does not count: its controller may not have read what changed
+                // (I-12).
+                (fresher, begun) = search.found(ask) => {
+                    if begun != commits {
+                        search.again();
+                        continue;
+                    }
                     let to = &fresher.controller;
                     info!(from = %controller, %to, "moving to a controller with newer objects");
                     return Ok(Some(fresher));
                 }
-                (first, held) = returns.succeeded(ask_first) => {
-                    // The first controller may not have read what changed meanwhile (I-12).
-                    if held != self.plans.hash() {
+                (first, begun) = returns.succeeded(ask_first) => {
+                    if begun != commits {
                         continue;
                     }
                     info!(from = %controller, to = %first.controller, "returning to the first controller");
@@ -206,6 +215,7 @@ impl Receiver {
                 Step::Gone(addresses) => self.plans.set_gone(addresses),
                 Step::Age(age) => search.reported(self.age(&controller, age)),
                 Step::Commit(commit) => {
+                    commits += 1;
                     let ack = self.commit(*commit, &session, &mut reporter).await?;
                     send(&answers, ack).await?;
                 }

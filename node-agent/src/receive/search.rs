@@ -56,6 +56,11 @@ impl<T> Search<T> {
         self.attempt = None;
     }
 
+    /// Asks another controller at once.
+    pub(super) fn again(&mut self) {
+        self.due = Instant::now();
+    }
+
     /// Waits until another controller has opened a stream. `ask` begins an attempt, by its number and the age below
     /// which the objects of the other controller have to be; `None` if there is no other controller. This can be
     /// cancelled and called again.

@@ -162,6 +162,7 @@ impl Session {
         &self,
         version: &str,
         held: Option<&Held>,
+        watermark: &wire::Watermark,
         younger_than: Option<Duration>,
         schedulers: &[String],
     ) -> wire::AgentMessage {
@@ -171,7 +172,8 @@ impl Session {
             agent_version: version.into(),
             plan_hash: held.map_or_else(Vec::new, |held| held.hash.to_bytes().into()),
             bucket_hashes: held.map_or_else(Vec::new, |held| held.buckets.to_bytes()),
-            watermark: held.map(|held| held.watermark.clone()),
+            // Without a plan, the kernel may still have one.
+            watermark: (!watermark.kinds.is_empty()).then(|| watermark.clone()),
             younger_than_milliseconds: younger_than.map_or(0, milliseconds),
             schedulers: texts(schedulers.iter().take(MAX_SCHEDULERS)),
         }))

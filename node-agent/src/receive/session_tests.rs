@@ -192,9 +192,9 @@ fn the_largest_messages_of_an_agent_fit() {
     let held = Held {
         hash: PlanHash(u128::MAX),
         buckets: BucketHashes::default(),
-        watermark: wire::Watermark {
-            kinds: vec![mark("EndpointSlice"); 10],
-        },
+    };
+    let watermark = wire::Watermark {
+        kinds: vec![mark("EndpointSlice"); 10],
     };
     let step = crate::programmer::Step {
         name: "virtual servers of the other family",
@@ -222,6 +222,7 @@ fn the_largest_messages_of_an_agent_fit() {
         session.hello(
             "0.1.0-alpha.1+0123456789abcdef",
             Some(&held),
+            &watermark,
             Some(Duration::MAX),
             &vec!["x".repeat(1000); 1000],
         ),
@@ -257,7 +258,13 @@ fn answers_about_services_and_schedulers_are_bounded() {
     let closed: ClosedChecks = (0..20).map(of).collect();
     let session = Session::new("node-a".into());
     let ack = session.ack(1, PlanHash::default(), &Applied::default(), &closed, None);
-    let hello = session.hello("0.1.0", None, None, &vec!["x".repeat(1000); 1000]);
+    let hello = session.hello(
+        "0.1.0",
+        None,
+        &wire::Watermark::default(),
+        None,
+        &vec!["x".repeat(1000); 1000],
+    );
     for message in [ack, hello] {
         assert!(message.encoded_len() < MAX_MESSAGE_BYTES / 2);
     }

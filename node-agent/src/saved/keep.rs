@@ -114,10 +114,12 @@ impl Keeper {
         Some(every.max(MIN_WRITE_INTERVAL))
     }
 
-    /// Saves the plan if it is not on disk yet, because the program is about to end.
-    pub fn finish(&mut self) {
+    /// Saves the plan if it is not on disk yet, because the program is about to end. `outdated` is the state of its
+    /// controller.
+    pub fn finish(&mut self, outdated: Option<Outdated>) {
         if let Some((generation, plan)) = self.newer() {
-            let result = self.saved.write(&plan, SystemTime::now());
+            let time = as_of(SystemTime::now(), outdated);
+            let result = self.saved.write(&plan, time);
             self.note(result.map(|hash| (generation, hash)));
         }
     }

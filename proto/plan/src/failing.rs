@@ -1,6 +1,7 @@
 //! The Services that are not in force on a node, in a form that is small and complete: an incomplete list would say of
 //! an omitted Service that it is in force, and a list that one namespace can fill would hide the others.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -25,9 +26,14 @@ impl Failing {
             let hashes = by_namespace.entry(&service.namespace).or_default();
             hashes.push(hash(service));
         }
+        // The largest first, until the rest fits.
+        let mut total: usize = by_namespace.values().map(Vec::len).sum();
+        let mut groups: Vec<_> = by_namespace.into_iter().collect();
+        groups.sort_by_key(|(_, services)| Reverse(services.len()));
         let mut hashes = Vec::new();
-        for (namespace, services) in by_namespace {
-            if services.len() > MAX_OF_NAMESPACE {
+        for (namespace, services) in groups {
+            if services.len() > MAX_OF_NAMESPACE || total > MAX_FAILING {
+                total -= services.len() - 1;
                 hashes.push(hash_of_namespace(namespace));
             } else {
                 hashes.extend(services);

@@ -16,6 +16,8 @@ use crate::troubled::{ServiceTrouble, Troubled};
 const REPEAT_INTERVAL: Duration = Duration::from_secs(300);
 /// Maximum number of events that are remembered for that. With as many, no further one is recorded.
 const MAX_ANNOUNCED: usize = 256;
+/// Those of one namespace, so that a tenant leaves room for others.
+const MAX_ANNOUNCED_OF_NAMESPACE: usize = 16;
 
 /// The recorded events.
 #[derive(Debug, Default)]
@@ -53,7 +55,12 @@ impl Announced {
         let mut events = Vec::new();
         for trouble in &troubled.shown {
             let is_new = !before.shown.contains(trouble) && !self.recorded.contains_key(trouble);
-            if is_new && self.recorded.len() < MAX_ANNOUNCED && is_known(trouble) {
+            let namespace = &trouble.service.namespace;
+            let of_namespace = self.recorded.keys();
+            let of_namespace = of_namespace.filter(|of| of.service.namespace == *namespace);
+            let has_room = self.recorded.len() < MAX_ANNOUNCED
+                && of_namespace.count() < MAX_ANNOUNCED_OF_NAMESPACE;
+            if is_new && has_room && is_known(trouble) {
                 self.recorded.insert(trouble.clone(), now);
                 events.push(event(trouble));
             }

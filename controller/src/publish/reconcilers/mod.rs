@@ -299,7 +299,9 @@ impl Reconcilers {
     /// Lists all objects of a kind periodically, to repair changes that others made.
     fn list_again(&mut self, kind: Kind, now: Now) {
         let listing = Target::Listing(kind);
-        let is_new = |elected_at: Duration| now.elapsed < elected_at + LATE_WRITE_TIMEOUT;
+        // A list that began before the end of late writes may lack them, however long it took.
+        let began = self.context.listing_since(kind);
+        let is_new = |elected_at: Duration| began < elected_at + LATE_WRITE_TIMEOUT;
         let interval = if self.elected_at.is_some_and(is_new) {
             LATE_WRITE_TIMEOUT
         } else {

@@ -15,6 +15,7 @@ use portolan_reconcile::{
 use self::schedulers::{
     MODULES, blocks_when_loaded, lacks_scheduler, no_scheduler, not_loaded, refuse, scheduler,
 };
+use crate::heartbeat;
 use crate::kernel::KernelError;
 use crate::traffic::Traffic;
 
@@ -63,6 +64,8 @@ impl Servers {
         let mut servers = BTreeMap::new();
         self.traffic.iter_mut().for_each(Vec::clear);
         for service in self.socket.services().map_err(failed)? {
+            // Each is a request to the kernel, and there can be many thousands.
+            heartbeat::beat();
             let Some(key) = known_key(&service.key) else {
                 continue;
             };
@@ -104,6 +107,7 @@ impl Servers {
     ) -> Result<Connections, KernelError> {
         let mut connections = Connections::new();
         for server in servers {
+            heartbeat::beat();
             let destinations = match self.socket.destinations(&key(server)) {
                 Ok(destinations) => destinations,
                 Err(error) if error.is_not_found() => continue,
