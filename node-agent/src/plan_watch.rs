@@ -4,8 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan_plan::{
@@ -16,6 +15,7 @@ use portolan_proto::item::HeldList;
 use portolan_proto::wire::Watermark;
 
 use crate::heartbeat::Heartbeat;
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
 /// The plan that an agent holds when it connects.
 #[derive(Debug)]
@@ -376,5 +376,7 @@ impl PlanWatch {
     }
 }
 
+// With its path, because `e2e/schedules` includes this file in another folder.
 #[cfg(test)]
+#[path = "plan_watch/tests.rs"]
 mod tests;
