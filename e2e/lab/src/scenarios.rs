@@ -37,6 +37,10 @@ const NOT_INPUT: &[&str] = &[
     "tests",
     "tools",
     "benchmarks",
+    "fuzz",
+    "fuzz-targets",
+    "schedules",
+    "simulation",
     "target",
     "Cargo.toml",
     "semantics.yaml",
@@ -76,6 +80,8 @@ pub struct Mode {
     pub keep: bool,
     /// The Debian release of the guest's kernel, if it differs from this machine's.
     pub release: Option<&'static str>,
+    /// The build of the programs.
+    pub profile: Profile,
 }
 
 /// Runs `portolan-scenarios` with these arguments and returns its exit status.
@@ -98,7 +104,7 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     };
     let image = guest_image(place, mode.release, &packages::ensure()?)?;
     let kernel = image.map_or(Kernel::Here, Kernel::Guest);
-    let programs = Programs::build(Profile::Dev)?;
+    let programs = Programs::build(mode.profile)?;
     let tools = wants_prometheus(words).then(tools::beside_nodes);
     let tools = tools.transpose()?;
     match &kernel {

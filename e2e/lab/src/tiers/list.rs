@@ -3,6 +3,7 @@
 
 use super::{SIMULATION, Scenario, Targets, Tier, Work};
 use crate::mutate::Subject;
+use crate::nested::Profile;
 use crate::tools::Release;
 
 const fn scenario(name: &'static str, seconds: u16) -> Scenario {
@@ -157,7 +158,7 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "images",
         title: "the container images: made twice, compared with the chart, started",
-        work: &[Work::Images],
+        work: &[Work::Images(Profile::Dev)],
     },
     Tier {
         name: "cluster",
@@ -173,6 +174,21 @@ pub const TIERS: &[Tier] = &[
         name: "real",
         title: "Kubernetes' own tests, on machines with kubelets and containers",
         work: &[Work::RealKit, Work::Real("portolan")],
+    },
+    Tier {
+        name: "schedules",
+        title: "state that threads share, under many orders of the threads",
+        work: &[Work::Schedules],
+    },
+    Tier {
+        name: "shipped",
+        title: "tests, images and scenarios with the build that is released",
+        work: &[
+            Work::ShippedTests(PURE),
+            Work::Images(Profile::Shipped),
+            Work::ShippedScenarios(&["packet-path", "restarts", "faults", "boot"]),
+            Work::ShippedCluster(&["replicas", "trust", "install"]),
+        ],
     },
     Tier {
         name: "kernels",
@@ -197,6 +213,18 @@ pub const TIERS: &[Tier] = &[
         title: "both demos, as users run them",
         work: &[Work::Demo, Work::ClusterDemo],
     },
+];
+
+/// The crates without input and output.
+const PURE: &[&str] = &[
+    "portolan-plan",
+    "portolan-metrics",
+    "portolan-planner",
+    "portolan-rollout-policy",
+    "portolan-reconcile",
+    "netlink-blocking",
+    "ipvs-rs",
+    "ipset-rs",
 ];
 
 const CLUSTER: &[Work] = &[
