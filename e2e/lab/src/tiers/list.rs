@@ -30,6 +30,7 @@ pub const LONG: &[(&str, &str)] = &[
         "ten kills of each program in a minute, instead of four in 24 s",
     ),
     ("memory", "10,000 Services instead of 3,000"),
+    ("faults", "also an agent that hangs, for 12 minutes"),
     ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
     (
         "replicas",
@@ -262,7 +263,7 @@ const GUEST: &[Work] = &[
     guest("draining", 90),
     guest("rollout", 80),
     guest("drift", 120),
-    guest("faults", 48),
+    guest("faults", 180),
     guest("health", 46),
     guest("metrics", 23),
     guest("boot", 63),
