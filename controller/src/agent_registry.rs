@@ -3,18 +3,21 @@
 //! An update holds one lock for a map look-up, which is cheap enough for every acknowledgement of 5,000 agents.
 //! The registry keeps only the last state of each node, and no plans.
 
+// With its path, because `e2e/schedules` includes this file in another folder.
+#[path = "agent_registry/in_force.rs"]
 mod in_force;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use portolan_plan::{EntryKey, PlanHash, ServiceId};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 pub use in_force::InForce;
 
+use crate::sync::{Mutex, MutexGuard, Notify};
 use crate::troubled::Troubled;
 
 /// Maximum number of items in each list that is kept for a node, such as failures and unreadable entries: as many as

@@ -32,6 +32,7 @@ pub mod refusal;
 mod room;
 pub mod store;
 pub mod stream;
+mod sync;
 pub mod telemetry;
 pub mod troubled;
 pub mod watch;

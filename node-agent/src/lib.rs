@@ -26,6 +26,7 @@ pub mod record;
 pub mod saved;
 pub mod settings_before;
 pub mod show;
+mod sync;
 pub mod traffic;
 mod watchdog;
 pub mod watermark;

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use portolan_plan::{
@@ -15,6 +14,7 @@ use portolan_proto::TraceContext;
 use portolan_proto::item::HeldList;
 
 use crate::heartbeat::Heartbeat;
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
 /// The plan that an agent holds when it connects.
 #[derive(Debug)]
@@ -372,5 +372,7 @@ impl PlanWatch {
     }
 }
 
+// With its path, because `e2e/schedules` includes this file in another folder.
 #[cfg(test)]
+#[path = "plan_watch/tests.rs"]
 mod tests;

@@ -1,7 +1,8 @@
 //! The version of the plans that is in force on a node.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// The version of the plans that is completely in force on a node; 0 if unknown. The node's stream writes it at
 /// every change, so it takes no lock.

@@ -203,18 +203,26 @@ struct Discovery {
 
 async fn read(client: &Client) -> Result<Known, String> {
     let (text, clock) = get(client, KEYS_PATH).await?;
-    let keys = Keys::read(&text).map_err(|error| format!("{KEYS_PATH}: {error}"))?;
+    let keys = keys_of(&text)?;
+    // Without a name, the signature alone decides.
+    let discovery = get(client, DISCOVERY_PATH).await.ok();
+    let name = discovery.and_then(|(text, _)| name_of(&text));
+    Ok(Known { keys, name, clock })
+}
+
+/// The keys of a key set, at least one.
+pub(super) fn keys_of(text: &str) -> Result<Keys, String> {
+    let keys = Keys::read(text).map_err(|error| format!("{KEYS_PATH}: {error}"))?;
     if keys.is_empty() {
         return Err(format!("{KEYS_PATH} has no key for RS256, ES256 or ES384"));
     }
-    // Without a name, the signature alone decides.
-    let discovery = get(client, DISCOVERY_PATH).await.ok();
-    let discovery = discovery.and_then(|(text, _)| serde_json::from_str::<Discovery>(&text).ok());
-    Ok(Known {
-        keys,
-        name: discovery.map(|discovery| discovery.issuer),
-        clock,
-    })
+    Ok(keys)
+}
+
+/// The name of the issuer in its discovery document.
+pub(super) fn name_of(text: &str) -> Option<String> {
+    let discovery: Discovery = serde_json::from_str(text).ok()?;
+    Some(discovery.issuer)
 }
 
 /// A document, and the time by the clock of the API server.

@@ -6,11 +6,12 @@
 //! client. `admission` reviews the token of an open stream again, and the newer ones that the agent sends.
 //!
 //! Decisions are pure, with time as an argument: `claims`, `signature`, `lanes`, `verdict`, `cache`, `refusals`. I/O is
-//! in `reviewer` and `issuer`. A token stays in memory as long as its stream and is never logged.
+//! in `reviewer` and `issuer`. A token stays in memory as long as its stream and is never logged. [`fuzz`] is for tests.
 
 mod admission;
 mod cache;
 mod claims;
+pub mod fuzz;
 mod gate;
 mod issuer;
 mod lanes;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tonic::transport::server::Connected;
 
-use super::outgoing::Written;
+use super::written::Written;
 use crate::open_files::Place;
 use crate::room::Seat;
 

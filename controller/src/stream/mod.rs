@@ -21,6 +21,7 @@ mod session;
 mod trip;
 mod troubled;
 mod whole_plans;
+mod written;
 
 use std::pin::Pin;
 use std::sync::Arc;

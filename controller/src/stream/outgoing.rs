@@ -2,25 +2,21 @@
 //!
 //! Behind the queue there are buffers beyond our control: HTTP/2 alone keeps 400 kB for a peer that does not read. A
 //! message is therefore produced only when few bytes of earlier ones wait, and a stalled agent costs no more than
-//! that (I-9). The number of waiting bytes is derived from the bytes that its connection counts as written.
+//! that (I-9).
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use portolan_proto::wire;
 use portolan_proto::wire::plan_message::Message;
-use portolan_proto::{CHUNK_BYTES, wire};
 use prost::Message as _;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::Status;
 
 use super::session::End;
+use super::written::{Waiting, Written};
 use crate::telemetry::metrics::Counters;
-
-/// Maximum number of waiting bytes at which another message is produced.
-const MAX_WAITING_BYTES: u64 = 2 * CHUNK_BYTES as u64;
 
 /// Time for an agent to take the reason why its stream ends. An agent that reads nothing does not get it.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,32 +24,11 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The queue of messages. It allocates 32 slots at once, so it holds pointers.
 pub(super) type Queue = mpsc::Sender<Result<Box<wire::PlanMessage>, Status>>;
 
-/// The number of bytes written to a connection.
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    bytes: AtomicU64,
-    more: Notify,
-}
-
-impl Written {
-    /// Adds bytes that the connection took.
-    pub(super) fn add(&self, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Release);
-        self.more.notify_waiters();
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Acquire)
-    }
-}
-
 /// The sender of messages to one agent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     queue: Queue,
-    written: Arc<Written>,
-    /// The value of `written` once nothing waits.
-    given: u64,
+    waiting: Waiting,
     counters: Arc<Counters>,
 }
 
@@ -61,9 +36,8 @@ impl Outgoing {
     /// Messages go to the queue, and from there to the connection that counts the bytes written.
     pub(super) fn new(queue: Queue, written: Arc<Written>, counters: Arc<Counters>) -> Self {
         Self {
-            given: written.bytes(),
             queue,
-            written,
+            waiting: Waiting::new(written),
             counters,
         }
     }
@@ -81,14 +55,15 @@ impl Outgoing {
     /// Sends a message once few bytes wait.
     pub(super) async fn put(&mut self, message: Message) -> Result<(), End> {
         tokio::select! {
-            () = self.room() => {}
+            () = self.waiting.room() => {}
             () = self.queue.closed() => return Err(End::Gone),
         }
         let message = wire::PlanMessage {
             message: Some(message),
         };
-        self.given += u64::try_from(message.encoded_len()).unwrap_or(u64::MAX);
-        self.counters.waits(self.waiting());
+        let bytes = u64::try_from(message.encoded_len()).unwrap_or(u64::MAX);
+        self.waiting.add(bytes);
+        self.counters.waits(self.waiting.bytes());
         let sent = self.queue.send(Ok(Box::new(message))).await;
         sent.map_err(|_| End::Gone)
     }
@@ -98,31 +73,17 @@ impl Outgoing {
         drop(timeout(END_TIMEOUT, self.queue.send(Err(status))).await);
     }
 
-    /// The agent has answered all messages, so nothing waits. Resets the count: the connection also counts frames,
-    /// which over the life of a stream would exceed the limit.
+    /// The agent has answered all messages, so nothing waits.
     pub(super) fn answered(&mut self) {
-        self.given = self.written.bytes();
-    }
-
-    fn waiting(&self) -> u64 {
-        self.given.saturating_sub(self.written.bytes())
-    }
-
-    async fn room(&self) {
-        loop {
-            let mut more = pin!(self.written.more.notified());
-            // What is written from here on is noticed.
-            more.as_mut().enable();
-            if self.waiting() <= MAX_WAITING_BYTES {
-                return;
-            }
-            more.await;
-        }
+        self.waiting.reset();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use portolan_proto::CHUNK_BYTES;
+
+    use super::super::written::MAX_WAITING_BYTES;
     use super::*;
 
     fn items(bytes: usize) -> Message {
@@ -144,11 +105,11 @@ mod tests {
         assert!(next.is_err(), "more than 32 kB wait");
         written.add(500);
         assert!(outgoing.put(items(1000)).await.is_ok());
-        assert!(outgoing.waiting() < 2 * MAX_WAITING_BYTES);
+        assert!(outgoing.waiting.bytes() < 2 * MAX_WAITING_BYTES);
         assert!(timeout(second, outgoing.put(items(1))).await.is_err());
         // The agent has answered, so the count is reset.
         outgoing.answered();
-        assert_eq!(outgoing.waiting(), 0);
+        assert_eq!(outgoing.waiting.bytes(), 0);
         assert!(outgoing.put(items(1)).await.is_ok());
         for _ in 0..4 {
             assert!(messages.try_recv().is_ok());

@@ -8,6 +8,7 @@ mod netlink;
 mod objects;
 mod streams;
 mod texts;
+mod tokens;
 
 /// A kind of input.
 #[derive(Debug, Clone, Copy)]
@@ -33,8 +34,11 @@ pub const TARGETS: &[Target] = &[
     target("ipset_replies", netlink::ipset),
     target("iptables_save", texts::iptables_save),
     target("ipvs_replies", netlink::ipvs),
+    target("keyring", tokens::keyring),
     target("manifests", objects::manifests),
     target("saved_plan", streams::saved_plan),
+    target("token_claims", tokens::claims),
+    target("token_keys", tokens::keys),
 ];
 
 /// The target with this name.

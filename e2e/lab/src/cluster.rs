@@ -13,9 +13,22 @@ use crate::{packages, process, progress, scenarios, tools};
 /// # Errors
 /// The machine cannot be prepared, or a build failed.
 pub fn run_scenarios(release: Release, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    run_scenarios_of(Profile::Dev, release, words, sink)
+}
+
+/// As [`run_scenarios`], with this build of the programs.
+///
+/// # Errors
+/// As [`run_scenarios`].
+pub fn run_scenarios_of(
+    profile: Profile,
+    release: Release,
+    words: &[&str],
+    sink: &mut dyn Write,
+) -> Result<u8> {
     let files = nested::root().join("e2e").display().to_string();
     let words = [&["cluster", "--files", &files], words].concat();
-    run_built(Profile::Dev, release, &words, sink)
+    run_built(profile, release, &words, sink)
 }
 
 /// Runs `portolan-scenarios control-plane` with these arguments until a signal ends it.

@@ -26,6 +26,7 @@ mod real;
 pub mod scenarios;
 pub mod seen;
 pub mod semantics;
+pub mod test_builds;
 pub mod test_program;
 pub mod tiers;
 pub mod tools;

@@ -2,6 +2,8 @@
 //!
 //! The path of a binary is read from cargo's messages, never guessed.
 
+mod together;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -63,6 +65,8 @@ pub enum Profile {
     Release,
     /// For installation: the programs that run in clusters, without paths of the build machine.
     Shipped,
+    /// For scenarios of what is released: the controller and the agent as in `Shipped`, the others as in `Dev`.
+    AsShipped,
 }
 
 impl Programs {
@@ -87,6 +91,10 @@ impl Programs {
                 shipped(&[AGENT])?,
             ],
             Profile::Shipped => vec![shipped(&[CONTROLLER])?, shipped(&[AGENT])?],
+            Profile::AsShipped => {
+                let (tests, shipped) = (Self::build(Profile::Dev)?, Self::build(Profile::Shipped)?);
+                return together::in_one_folder(&tests, &shipped);
+            }
         };
         let built = builds
             .iter()

@@ -37,12 +37,17 @@ const NOT_INPUT: &[&str] = &[
     "tests",
     "tools",
     "benchmarks",
+    "fuzz",
+    "fuzz-targets",
+    "schedules",
+    "simulation",
     "target",
     "Cargo.toml",
     "semantics.yaml",
 ];
-/// Timeout. The longest run so far is the soak of all scenarios, with one minute per kind of client.
-const DEADLINE: Duration = Duration::from_secs(2400);
+/// Timeout. The longest run so far is the soak of all scenarios, with one minute per kind of client, and with an agent that
+/// hangs for 12 minutes.
+const DEADLINE: Duration = Duration::from_secs(3600);
 /// Memory of a guest for benchmarks, MB.
 const MEASURED_MEMORY: u32 = 4000;
 
@@ -76,6 +81,8 @@ pub struct Mode {
     pub keep: bool,
     /// The Debian release of the guest's kernel, if it differs from this machine's.
     pub release: Option<&'static str>,
+    /// The build of the programs.
+    pub profile: Profile,
 }
 
 /// Runs `portolan-scenarios` with these arguments and returns its exit status.
@@ -98,7 +105,7 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     };
     let image = guest_image(place, mode.release, &packages::ensure()?)?;
     let kernel = image.map_or(Kernel::Here, Kernel::Guest);
-    let programs = Programs::build(Profile::Dev)?;
+    let programs = Programs::build(mode.profile)?;
     let tools = wants_prometheus(words).then(tools::beside_nodes);
     let tools = tools.transpose()?;
     match &kernel {

@@ -14,12 +14,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::network::{Connections, SimulatedDialer, address};
+use crate::network::{Connections, SimulatedDialer, address, slot};
 use crate::objects::node;
 use crate::witness::Witness;
 
 /// Minimum time between two writes of the plan to disk, as in agents.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval at which an agent tries to return to its first controller, in place of minutes. Up to the same time is added.
+const RETURN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The plan on the disk of a node.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +51,21 @@ pub(crate) struct Host {
     pub(crate) pass: Duration,
 }
 
+impl Host {
+    /// The controllers that its agent knows.
+    fn known(&self) -> Controllers {
+        let addresses = (0..self.controllers).map(address).collect();
+        Controllers::new(Addresses::Listed(addresses), Trust::Insecure)
+            .with_return_interval(RETURN_INTERVAL)
+    }
+
+    /// The first controller of its agent.
+    pub(crate) fn first_controller(&self) -> Option<usize> {
+        let first = self.known().choose(&node(self.number), 0).ok()?;
+        slot(&first.address)
+    }
+}
+
 /// A running agent. Dropping it is a crash.
 #[derive(Debug)]
 pub(crate) struct Agent {
@@ -73,11 +90,10 @@ impl Agent {
         let (drains, draining) = watch::channel(BTreeSet::new());
         let (stalled, stalls) = watch::channel(false);
         let fails: Arc<AtomicBool> = Arc::default();
-        let addresses = (0..host.controllers).map(address).collect();
         let receiver = Receiver {
             node: node(host.number).into(),
             version: "simulated".into(),
-            controllers: Controllers::new(Addresses::Listed(addresses), Trust::Insecure),
+            controllers: host.known(),
             dialer: Arc::new(SimulatedDialer {
                 connections: host.connections.clone(),
                 agent: host.number,

@@ -1,7 +1,7 @@
 //! The state of the simulated API server: objects, their history, events, leases, and its connections to the
 //! controllers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use tokio::time::Instant;
 use crate::contents::ObjectState;
 use crate::link::Passage;
 use crate::objects::{self, Name};
+
+/// Minimum time between the end of a list and the beginning of one that agents requested, as limits.md has it.
+const MIN_LIST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The API server, with one store and no cache.
 #[derive(Debug)]
@@ -81,6 +84,12 @@ pub(crate) struct StoreContent {
     backup: Option<Backup>,
     /// Complete lists, by the run of a controller and kind.
     lists: BTreeMap<(u64, Kind), u64>,
+    /// When the last of them ended.
+    listed_at: BTreeMap<(u64, Kind), Instant>,
+    /// The watches that this server has neither broken nor ended. If such a controller lists again, then on request.
+    open_watches: BTreeSet<(u64, Kind)>,
+    /// The first list that was requested too early.
+    early_list: Option<String>,
 }
 
 /// An event as a line of a watch. The type comes first, as from a real server.
@@ -103,9 +112,34 @@ impl StoreContent {
         of_kind.map(|(_, stored)| &stored.text)
     }
 
+    /// A run of a controller begins to list a kind. After a failure it may do so at any time.
+    pub(crate) fn begins_list(&mut self, run: u64, kind: Kind) {
+        let is_requested = self.open_watches.remove(&(run, kind));
+        let last = self.listed_at.get(&(run, kind));
+        let since = last.map(Instant::elapsed);
+        let is_early = |since: &Duration| is_requested && *since < MIN_LIST_INTERVAL;
+        if let Some(since) = since.filter(is_early) {
+            let kind = kind.name();
+            self.early_list.get_or_insert_with(|| {
+                format!("run {run} of a controller lists {kind} again {since:?} after a list")
+            });
+        }
+    }
+
     /// Counts a list that a run of a controller received completely.
     pub(crate) fn listed(&mut self, run: u64, kind: Kind) {
         *self.lists.entry((run, kind)).or_default() += 1;
+        self.listed_at.insert((run, kind), Instant::now());
+    }
+
+    /// A watch of a run of a controller sends events.
+    pub(crate) fn watches(&mut self, run: u64, kind: Kind) {
+        self.open_watches.insert((run, kind));
+    }
+
+    /// This server has ended or broken the watch.
+    pub(crate) fn ended_watch(&mut self, run: u64, kind: Kind) {
+        self.open_watches.remove(&(run, kind));
     }
 
     fn record(&mut self, name: Name, state: ObjectState) {
@@ -256,6 +290,11 @@ impl ApiServer {
         let content = self.content();
         let has = |kind: &Kind| content.lists.contains_key(&(run, *kind));
         Kind::ALL.iter().all(has)
+    }
+
+    /// The first list that was requested too early.
+    pub(crate) fn early_list(&self) -> Option<String> {
+        self.content().early_list.clone()
     }
 
     /// The number of complete lists of all controllers.

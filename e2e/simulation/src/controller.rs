@@ -31,6 +31,7 @@ const MAX_BATCH_ANSWERS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Controller {
     store: Arc<Store>,
+    registry: Arc<AgentRegistry>,
     leading: Leading,
     ending: watch::Sender<bool>,
     /// Dropping it releases the Lease.
@@ -79,10 +80,11 @@ impl Controller {
         let (new_ages, ages) = watch::channel(());
         let aging = freshness.clone();
         let aging = tokio::spawn(async move { aging.follow(&new_ages).await });
-        let served = in_process(store.clone(), registry, (freshness, ages), ends);
+        let served = in_process(store.clone(), registry.clone(), (freshness, ages), ends);
         let service = PlanService::new(served);
         let controller = Self {
             store,
+            registry,
             leading,
             ending,
             election_end: Some(election_end),
@@ -101,6 +103,12 @@ impl Controller {
     /// Whether it leads.
     pub(crate) fn leads(&self) -> bool {
         self.leading.now()
+    }
+
+    /// Whether the agent of a node has a stream to it.
+    pub(crate) fn serves(&self, of: usize) -> bool {
+        let delivery = self.registry.get(&node(of));
+        delivery.is_some_and(|delivery| delivery.connected)
     }
 
     /// The hash of its plan of a node.

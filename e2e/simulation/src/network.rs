@@ -117,7 +117,7 @@ pub(crate) fn address(slot: usize) -> Address {
 }
 
 /// The controller at an address.
-fn slot(address: &Address) -> Option<usize> {
+pub(crate) fn slot(address: &Address) -> Option<usize> {
     match address {
         Address::Tcp(address) => address.port().checked_sub(FIRST_PORT).map(usize::from),
         Address::Unix(_) => None,

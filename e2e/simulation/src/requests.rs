@@ -91,6 +91,7 @@ impl Requests {
             return self.list(kind);
         }
         if value("sendInitialEvents") == Some("true") {
+            self.api.content().begins_list(self.run, kind);
             return Ok(self.watch(kind, None));
         }
         let version = value("resourceVersion").and_then(|text| text.parse().ok());
@@ -111,6 +112,7 @@ impl Requests {
 
     fn list(&self, kind: Kind) -> Result<Answer, io::Error> {
         let mut content = self.api.content();
+        content.begins_list(self.run, kind);
         let items: Vec<Value> = content.objects(kind).cloned().collect();
         content.listed(self.run, kind);
         let metadata = json!({"resourceVersion": content.revision.to_string()});

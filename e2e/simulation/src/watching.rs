@@ -94,7 +94,10 @@ impl WatchSender {
                 match sender.turn() {
                     Turn::Send(line) => return Some((Ok(Frame::data(line)), Some(sender))),
                     Turn::SendEnd(line) => {
-                        sender.api.content().listed(sender.run, sender.kind);
+                        let mut content = sender.api.content();
+                        content.listed(sender.run, sender.kind);
+                        content.watches(sender.run, sender.kind);
+                        drop(content);
                         return Some((Ok(Frame::data(line)), Some(sender)));
                     }
                     Turn::Wait(until) => {
@@ -110,12 +113,13 @@ impl WatchSender {
 
     fn turn(&mut self) -> Turn {
         let api = self.api.clone();
-        let content = api.content();
+        let mut content = api.content();
         let now = Instant::now();
-        let Some(link) = content.links.get(self.slot) else {
+        let Some(link) = content.links.get(self.slot).cloned() else {
             return Turn::Break;
         };
         if (link.generation, content.restores) != (self.generation, self.restores) {
+            content.ended_watch(self.run, self.kind);
             return Turn::Break;
         }
         if link.passage != Passage::Up {
@@ -127,6 +131,7 @@ impl WatchSender {
                 false => Turn::Send(line),
             };
         }
+        content.watches(self.run, self.kind);
         let lag = link.lag.get(&self.kind).copied().unwrap_or_default();
         if let Some(event) = content.events(self.kind).get(self.next) {
             let due = event.at + lag;
@@ -137,6 +142,7 @@ impl WatchSender {
             return Turn::Send(event.line.clone());
         }
         if self.end <= now {
+            content.ended_watch(self.run, self.kind);
             return Turn::End;
         }
         if self.bookmark <= now {

@@ -25,6 +25,10 @@ pub enum Invariant {
     NoOlderPlans,
     /// At most one controller leads.
     OneLeader,
+    /// Lists that agents request have a minimum interval, whatever agents report.
+    RareLists,
+    /// Once all interruptions have ended, each agent returns to its first controller.
+    FirstController,
     /// Once all interruptions have ended, every node has the newest plan in force, and nothing more is requested.
     Settles,
 }

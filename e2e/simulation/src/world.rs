@@ -31,6 +31,8 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(400);
 const RETRY_TIME: Duration = Duration::from_secs(70);
 /// Time in which nothing may be listed.
 const QUIET_TIME: Duration = Duration::from_secs(65);
+/// Time in which all agents return to their first controllers: that of two attempts.
+const RETURN_LIMIT: Duration = Duration::from_secs(300);
 
 /// Why a simulation ended early.
 enum Stop {
@@ -121,6 +123,7 @@ impl World {
         self.settle(Some(slow)).await?;
         self.agent(slow, |agent| agent.stall(false));
         self.settle(None).await?;
+        self.wait_returned().await?;
         self.check_quiet().await
     }
 
@@ -253,6 +256,9 @@ impl World {
 
     fn check(&self) -> Checked {
         self.witness.check()?;
+        if let Some(text) = self.api.early_list() {
+            return violated(Invariant::RareLists, text);
+        }
         let running = self.controllers.iter().enumerate();
         let leads = |(slot, place): (usize, &Option<Controller>)| {
             let leads = place.as_ref().is_some_and(Controller::leads);
@@ -306,6 +312,35 @@ impl World {
             }
         }
         None
+    }
+
+    /// Waits until each agent has a stream to its first controller, and to no other.
+    async fn wait_returned(&self) -> Result<(), Stop> {
+        let end = Instant::now() + RETURN_LIMIT;
+        loop {
+            match self.elsewhere() {
+                None => return Ok(()),
+                Some(text) if Instant::now() >= end => {
+                    return violated(Invariant::FirstController, text).map_err(Stop::from);
+                }
+                Some(_) => self.pass(CHECK_INTERVAL).await?,
+            }
+        }
+    }
+
+    /// The first agent that is not at its first controller.
+    fn elsewhere(&self) -> Option<String> {
+        self.hosts.iter().enumerate().find_map(|(of, host)| {
+            let running = self.controllers.iter().enumerate();
+            let serves = |(slot, place): (usize, &Option<Controller>)| {
+                let serves = place.as_ref().is_some_and(|running| running.serves(of));
+                serves.then_some(slot)
+            };
+            let (at, first) = (running.filter_map(serves), host.first_controller());
+            let at: Vec<usize> = at.collect();
+            let is_there = at.len() == 1 && at.first().copied() == first;
+            (!is_there).then(|| format!("agent {of} is at controllers {at:?}, not at {first:?}"))
+        })
     }
 
     /// Without changes and interruptions, nothing is listed.

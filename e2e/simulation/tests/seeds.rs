@@ -116,6 +116,16 @@ fn at_most_one_controller_leads() {
 }
 
 #[test]
+fn lists_that_agents_request_are_rare() {
+    holds(Invariant::RareLists);
+}
+
+#[test]
+fn every_agent_returns_to_its_first_controller() {
+    holds(Invariant::FirstController);
+}
+
+#[test]
 fn every_node_has_the_newest_plan_after_all_interruptions() {
     holds(Invariant::Settles);
 }

@@ -1,6 +1,8 @@
 //! Agents: start in their node's namespace, end, and logs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -36,6 +38,32 @@ impl Cluster {
         more: &[&str],
         prepare: impl FnOnce() -> Result<()> + Send,
     ) -> Result<()> {
+        self.run_agent(node, more, &[], prepare)
+    }
+
+    /// As [`Cluster::start_agent_with`]; the agent finds its tools in this folder first.
+    ///
+    /// # Errors
+    /// As [`Cluster::start_agent`], or the path of the folder cannot be in a search path.
+    pub fn start_agent_with_tools(
+        &mut self,
+        node: Node,
+        more: &[&str],
+        folder: &Path,
+    ) -> Result<()> {
+        let usual = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&usual));
+        let path = std::env::join_paths(folders).context("make a search path")?;
+        self.run_agent(node, more, &[("PATH", Path::new(&path))], || Ok(()))
+    }
+
+    fn run_agent(
+        &mut self,
+        node: Node,
+        more: &[&str],
+        environment: &[(&str, &Path)],
+        prepare: impl FnOnce() -> Result<()> + Send,
+    ) -> Result<()> {
         let state = self.state(node);
         let (flag, value) = match &self.addresses {
             Some(file) => ("--controllers-file", file.display().to_string()),
@@ -55,7 +83,7 @@ impl Cluster {
         let log = self.log(node.name())?;
         let start = || {
             prepare()?;
-            Program::Agent.start(&args, &log)
+            Program::Agent.start_with(&args, environment, &log)
         };
         let running = self.topology.node(node)?.inside(start)?;
         self.agents.insert(node, running);
@@ -108,6 +136,19 @@ impl Cluster {
             );
         }
         Ok(())
+    }
+
+    /// Waits until the agent of a node has ended by itself.
+    ///
+    /// # Errors
+    /// When it does not, or does not run.
+    pub fn wait_agent_end(&mut self, node: Node, deadline: Duration) -> Result<ExitStatus> {
+        let agent = self.agents.get(&node).with_context(|| no_agent(node))?;
+        let what = format!("the agent of {} to end by itself", node.name());
+        let ended = || agent.ended()?.context("it runs on");
+        let status = self.waits.eventually(&what, deadline, ended)?;
+        self.agents.remove(&node);
+        Ok(status)
     }
 
     /// Runs `portolan-agent cleanup` on a node.

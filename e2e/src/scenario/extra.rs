@@ -10,7 +10,7 @@ use crate::topology::world::Family;
 /// One such Service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extra<'a> {
-    /// Which, from 0 to 9.
+    /// Which, from 0 to 99.
     pub(super) number: u8,
     /// Further fields, as YAML.
     pub(super) annotations: &'a str,
@@ -34,11 +34,12 @@ impl Extra<'_> {
             annotations,
             endpoints,
         } = self;
+        let last = 100 + number;
         let mut text = format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: extra-{number}, namespace: shop, \
              annotations: {{{annotations}}}}}\nspec:\n  \
-             clusterIP: 10.96.2.10{number}\n  \
-             clusterIPs: [10.96.2.10{number}, \"fd00:10:96::21{number}\"]\n  \
+             clusterIP: 10.96.2.{last}\n  \
+             clusterIPs: [10.96.2.{last}, \"fd00:10:96::21{number}\"]\n  \
              ipFamilyPolicy: RequireDualStack\n  ipFamilies: [IPv4, IPv6]\n  ports:\n  \
              - {{name: http, protocol: TCP, port: 80, targetPort: 8080}}\n"
         );
@@ -65,7 +66,7 @@ impl Extra<'_> {
 
 pub(super) fn cluster_ip(number: u8, family: Family) -> Result<SocketAddr> {
     Ok(match family {
-        Family::IPv4 => format!("10.96.2.10{number}:80").parse()?,
+        Family::IPv4 => format!("10.96.2.{}:80", 100 + number).parse()?,
         Family::IPv6 => format!("[fd00:10:96::21{number}]:80").parse()?,
     })
 }

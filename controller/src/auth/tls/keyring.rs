@@ -143,6 +143,11 @@ impl Keyring {
         })
     }
 
+    /// A keyring in its stored form; `None` if it was not written by Portolan.
+    pub(super) fn read(stored: &[u8]) -> Option<Self> {
+        serde_json::from_slice(stored).ok()
+    }
+
     /// The step that is due; one step at a time.
     pub(super) fn due(&self, now: u64) -> Due {
         self.correction(now).unwrap_or_else(|| self.scheduled(now))
@@ -272,6 +277,20 @@ impl Keyring {
         let own = std::iter::once(&self.authority.signed.certificate);
         own.chain(next).chain(retired).map(String::as_str).collect()
     }
+}
+
+/// A stored keyring after all steps that are due, in its stored form; `None` if it cannot be read. For
+/// `e2e/fuzz-targets`.
+#[must_use]
+pub fn settle_stored(stored: &[u8], name: &str, now: u64) -> Option<Result<Vec<u8>, String>> {
+    let keyring = Keyring::read(stored)?;
+    let settled = match keyring.settled(name, now) {
+        Ok(settled) => settled.unwrap_or(keyring),
+        Err(error) => return Some(Err(error.to_string())),
+    };
+    // As in a check of the Secret. A foreign certificate may be unusable.
+    drop((settled.bundle(), settled.pair()));
+    Some(serde_json::to_vec(&settled).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]

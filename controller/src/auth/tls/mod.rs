@@ -17,6 +17,7 @@ use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 
 pub use files::{Files, FilesError};
+pub use keyring::settle_stored;
 pub use pair::{Pair, PairError};
 pub use presented::Presented;
 pub use secret::{Keeper, Kept};

@@ -238,7 +238,7 @@ impl Keeper {
 
 fn read(secret: &Secret) -> Option<Keyring> {
     let ByteString(text) = secret.data.as_ref()?.get(KEYRING)?;
-    serde_json::from_slice(text).ok()
+    Keyring::read(text)
 }
 
 impl std::fmt::Debug for Keeper {

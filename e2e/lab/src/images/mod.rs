@@ -54,12 +54,12 @@ pub fn run(order: &Order, sink: &mut dyn Write) -> Result<bool> {
     make(order, sink).map_err(with_remedy)
 }
 
-/// The same with test builds of the programs, twice, for `cargo verify`; the images are not kept.
+/// The same twice with this build of the programs, for `cargo verify`; the images are not kept.
 ///
 /// # Errors
 /// As [`run`].
-pub fn verify(sink: &mut dyn Write) -> Result<bool> {
-    prove(sink).map_err(with_remedy)
+pub fn verify(profile: Profile, sink: &mut dyn Write) -> Result<bool> {
+    prove(profile, sink).map_err(with_remedy)
 }
 
 fn make(order: &Order, sink: &mut dyn Write) -> Result<bool> {
@@ -95,13 +95,13 @@ fn make(order: &Order, sink: &mut dyn Write) -> Result<bool> {
     Ok(true)
 }
 
-fn prove(sink: &mut dyn Write) -> Result<bool> {
+fn prove(profile: Profile, sink: &mut dyn Write) -> Result<bool> {
     let started = Instant::now();
     let works = Works::prepare(&Order {
         tag: VERSION.to_owned(),
         repository: Some("registry.example.com/portolan".to_owned()),
         output: None,
-        profile: Profile::Dev,
+        profile,
     })?;
     let mut checks = Checks::new(sink);
     for recipe in IMAGES {

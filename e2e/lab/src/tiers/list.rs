@@ -3,6 +3,7 @@
 
 use super::{SIMULATION, Scenario, Targets, Tier, Work};
 use crate::mutate::Subject;
+use crate::nested::Profile;
 use crate::tools::Release;
 
 const fn scenario(name: &'static str, seconds: u16) -> Scenario {
@@ -29,6 +30,7 @@ pub const LONG: &[(&str, &str)] = &[
         "ten kills of each program in a minute, instead of four in 24 s",
     ),
     ("memory", "10,000 Services instead of 3,000"),
+    ("faults", "also an agent that hangs, for 12 minutes"),
     ("ipvs-rate", "10,000 virtual servers instead of 1,000"),
     (
         "replicas",
@@ -157,7 +159,7 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "images",
         title: "the container images: made twice, compared with the chart, started",
-        work: &[Work::Images],
+        work: &[Work::Images(Profile::Dev)],
     },
     Tier {
         name: "cluster",
@@ -173,6 +175,21 @@ pub const TIERS: &[Tier] = &[
         name: "real",
         title: "Kubernetes' own tests, on machines with kubelets and containers",
         work: &[Work::RealKit, Work::Real("portolan")],
+    },
+    Tier {
+        name: "schedules",
+        title: "state that threads share, under many orders of the threads",
+        work: &[Work::Schedules],
+    },
+    Tier {
+        name: "shipped",
+        title: "tests, images and scenarios with the build that is released",
+        work: &[
+            Work::ShippedTests(PURE),
+            Work::Images(Profile::Shipped),
+            Work::ShippedScenarios(&["packet-path", "restarts", "faults", "boot"]),
+            Work::ShippedCluster(&["replicas", "trust", "install"]),
+        ],
     },
     Tier {
         name: "kernels",
@@ -197,6 +214,18 @@ pub const TIERS: &[Tier] = &[
         title: "both demos, as users run them",
         work: &[Work::Demo, Work::ClusterDemo],
     },
+];
+
+/// The crates without input and output.
+const PURE: &[&str] = &[
+    "portolan-plan",
+    "portolan-metrics",
+    "portolan-planner",
+    "portolan-rollout-policy",
+    "portolan-reconcile",
+    "netlink-blocking",
+    "ipvs-rs",
+    "ipset-rs",
 ];
 
 const CLUSTER: &[Work] = &[
@@ -235,7 +264,7 @@ const GUEST: &[Work] = &[
     guest("draining", 90),
     guest("rollout", 80),
     guest("drift", 120),
-    guest("faults", 48),
+    guest("faults", 180),
     guest("health", 46),
     guest("metrics", 23),
     guest("boot", 63),

@@ -6,6 +6,8 @@ use clap::ValueEnum as _;
 
 use crate::fuzz::LONG_SECONDS;
 use crate::mutate::Subject;
+use crate::nested::Profile;
+use crate::test_builds;
 use crate::tools::Release;
 pub use list::{DOCUMENTS, LONG, TIERS};
 
@@ -35,8 +37,16 @@ pub enum Work {
     Mutations(Subject),
     /// All targets of the fuzzer, for a while each.
     Fuzz,
-    /// Both images, with test builds of the programs.
-    Images,
+    /// The tests that try many orders of threads.
+    Schedules,
+    /// All tests of these packages, compiled like released programs.
+    ShippedTests(&'static [&'static str]),
+    /// Scenarios on a kernel with IPVS, with the controller and the agent as released.
+    ShippedScenarios(&'static [&'static str]),
+    /// Scenarios on a real API server, with the controller and the agent as released.
+    ShippedCluster(&'static [&'static str]),
+    /// Both images, with this build of the programs.
+    Images(Profile),
     /// The disks of machines with kubelets, and the programs on them.
     RealKit,
     /// Kubernetes' own tests on machines with kubelets, with this service proxy.
@@ -120,7 +130,11 @@ impl Work {
             Self::Kubernetes(release) => name_of(release),
             Self::Mutations(subject) => subject.name().to_owned(),
             Self::Fuzz => "targets".to_owned(),
-            Self::Images => "both".to_owned(),
+            Self::Schedules => "threads".to_owned(),
+            Self::ShippedTests(_) => "tests".to_owned(),
+            Self::ShippedScenarios(_) => "guest".to_owned(),
+            Self::ShippedCluster(_) => "cluster".to_owned(),
+            Self::Images(_) => "both".to_owned(),
             Self::RealKit => "kit".to_owned(),
             Self::Real(proxy) => proxy.to_owned(),
             Self::RealCommand(name) => name.to_owned(),
@@ -154,7 +168,17 @@ impl Work {
             }
             Self::Mutations(subject) => format!("cargo lab mutate --of {}", subject.name()),
             Self::Fuzz => format!("cargo lab fuzz --seconds {LONG_SECONDS}"),
-            Self::Images => "cargo lab image --profile dev".to_owned(),
+            Self::Schedules => {
+                format!(
+                    "cargo test --release --manifest-path {}",
+                    test_builds::SCHEDULES
+                )
+            }
+            Self::ShippedTests(_) | Self::ShippedScenarios(_) | Self::ShippedCluster(_) => {
+                "cargo verify --tier shipped".to_owned()
+            }
+            Self::Images(Profile::Shipped) => "cargo lab image".to_owned(),
+            Self::Images(_) => "cargo lab image --profile dev".to_owned(),
             Self::RealKit => "cargo lab real prepare".to_owned(),
             Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
             Self::RealCommand(name) => format!("cargo lab real {name}"),
@@ -173,6 +197,8 @@ impl Work {
             | Self::Demo
             | Self::ClusterDemo => Resource::Guest,
             Self::Cluster(_) | Self::Kubernetes(_) => Resource::ControlPlane,
+            // They compile for minutes, which would disturb other scenarios.
+            Self::ShippedScenarios(_) | Self::ShippedCluster(_) => Resource::Whole,
             Self::Real(_) | Self::RealCommand(_) => Resource::Whole,
             _ => Resource::Processor,
         }
@@ -185,12 +211,19 @@ impl Work {
             Self::Cluster(_)
             | Self::Kubernetes(_)
             | Self::ClusterDemo
+            | Self::ShippedCluster(_)
             | Self::RealKit
             | Self::Real(_)
             | Self::RealCommand(_) => true,
             Self::Scenario(scenario) => scenario.name == "bootstrap",
             _ => false,
         }
+    }
+
+    /// Whether it may boot an emulated machine with the guest's kernel.
+    #[must_use]
+    pub fn needs_guest(self) -> bool {
+        self.resource() == Resource::Guest || matches!(self, Self::ShippedScenarios(_))
     }
 
     /// Whether it needs machines with kubelets.
@@ -241,6 +274,11 @@ impl Tier {
                     | Work::RealCommand(_)
                     | Work::Mutations(Subject::Simulation)
                     | Work::Fuzz
+                    | Work::Schedules
+                    | Work::ShippedTests(_)
+                    | Work::ShippedScenarios(_)
+                    | Work::ShippedCluster(_)
+                    | Work::Images(Profile::Shipped)
             )
         };
         self.work.iter().all(is_long)

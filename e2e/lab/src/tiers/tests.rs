@@ -101,6 +101,32 @@ fn tiers_and_the_units_of_each_have_different_names() {
     }
 }
 
+/// They are listed again.
+#[test]
+fn what_runs_as_shipped_is_also_run_as_built_for_tests() {
+    let of_tier = |name: &str| -> BTreeSet<String> {
+        let tier = TIERS.iter().find(|tier| tier.name == name).unwrap();
+        tier.work.iter().map(|work| work.name()).collect()
+    };
+    let (pure, guest, cluster) = (of_tier("pure"), of_tier("guest"), of_tier("cluster"));
+    let mut found = 0;
+    for work in work() {
+        let (names, tier) = match work {
+            Work::ShippedTests(names) => (names, &pure),
+            Work::ShippedScenarios(names) => (names, &guest),
+            Work::ShippedCluster(names) => (names, &cluster),
+            _ => continue,
+        };
+        found += 1;
+        for name in names {
+            assert!(tier.contains(*name), "{name}");
+        }
+        // The tier also has the unit of examples.
+        assert!(!matches!(work, Work::ShippedTests(_)) || names.len() + 1 == pure.len());
+    }
+    assert_eq!(found, 3);
+}
+
 #[test]
 fn a_long_form_is_that_of_a_scenario_that_is_run() {
     for (name, _) in LONG {

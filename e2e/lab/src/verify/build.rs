@@ -9,7 +9,7 @@ use super::Done;
 use super::batch::{Outcome, Unit};
 use super::copy::Copy;
 use crate::closing::Count;
-use crate::nested::{self, Binary};
+use crate::nested::{self, Binary, Profile};
 use crate::progress::Step;
 use crate::tiers::{Targets, Work};
 use crate::{process, tools};
@@ -73,7 +73,9 @@ fn runs_programs(unit: &Unit) -> bool {
         | Work::Kernel(_)
         | Work::Cluster(_)
         | Work::Kubernetes(_)
-        | Work::Images
+        | Work::Images(Profile::Dev)
+        | Work::ShippedScenarios(_)
+        | Work::ShippedCluster(_)
         | Work::RealKit
         | Work::Real(_)
         | Work::RealCommand(_)

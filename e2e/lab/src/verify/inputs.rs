@@ -31,6 +31,8 @@ const FUZZ: &[&str] = &[
     "e2e/cluster",
     "e2e/external",
 ];
+/// The tests that try orders of threads, and a folder of a file that they include.
+const SCHEDULES: &[&str] = &["e2e/schedules", "controller/src/agent_registry"];
 /// Sources of scenarios and demos outside the packages.
 const CHART: &str = "charts";
 /// Modules of tools.
@@ -134,13 +136,11 @@ impl Inputs<'_> {
             Work::Tests(package, targets) | Work::IpvsTest(package, targets, _) => {
                 self.tests(package, targets)
             }
-            Work::Examples(packages) => {
-                let tests = packages
-                    .iter()
-                    .map(|package| self.tests(package, Targets::Library));
-                tests.flatten().collect()
-            }
+            Work::Examples(packages) => self.tests_of(packages, Targets::Library),
+            Work::ShippedTests(packages) => self.tests_of(packages, Targets::All),
             Work::Scenario(_)
+            | Work::ShippedScenarios(_)
+            | Work::ShippedCluster(_)
             | Work::Kernel(_)
             | Work::Cluster(_)
             | Work::Kubernetes(_)
@@ -159,7 +159,13 @@ impl Inputs<'_> {
                 found.extend(FUZZ.iter().flat_map(|path| self.below(path)));
                 found
             }
-            Work::Images => {
+            Work::Schedules => {
+                let mut found = self.built(&["portolan-plan", "portolan-proto"]);
+                found.extend(SCHEDULES.iter().flat_map(|path| self.below(path)));
+                self.add_mentioned(&mut found, Reach::Included);
+                found
+            }
+            Work::Images(_) => {
                 let mut found = self.built(&["portolan-controller", "portolan-agent"]);
                 found.extend(self.chart());
                 found.extend(self.below("LICENSE"));
@@ -224,6 +230,14 @@ impl Inputs<'_> {
         found
     }
 
+    /// The same for several packages.
+    fn tests_of(&self, packages: &[&str], targets: Targets) -> BTreeSet<&Path> {
+        let tests = packages.iter();
+        tests
+            .flat_map(|package| self.tests(package, targets))
+            .collect()
+    }
+
     /// The build inputs of these packages, without their tests.
     fn built(&self, packages: &[&str]) -> BTreeSet<&Path> {
         let all = self.workspace.built_from(packages);
@@ -269,8 +283,15 @@ impl Inputs<'_> {
     fn package(&self, name: &str) -> impl Iterator<Item = &Path> {
         let folder = self.workspace.folder(name).unwrap_or(Path::new("none"));
         let beside: &[&str] = match name {
-            // Measurements, tables of the lab and Go modules are not part of a build.
-            "portolan-e2e" => &["tests", "benchmarks", "tools", "semantics.yaml"],
+            // Measurements, tables of the lab, Go modules and other workspaces are not part of a build.
+            "portolan-e2e" => &[
+                "tests",
+                "benchmarks",
+                "fuzz",
+                "schedules",
+                "tools",
+                "semantics.yaml",
+            ],
             _ => &["tests", "benches"],
         };
         let own = self.below(folder).filter(move |path| {

@@ -112,10 +112,11 @@ fn documents_run_only_the_tests_of_documents_again() {
     let again = after_change_of(&prose);
     // Images contain the licence.
     let few = [
-        "images/both",
         "unit/portolan-e2e documents invariants reference",
+        "images/both",
+        "shipped/both",
     ];
-    assert!(again.iter().any(|unit| unit == few[1]), "{again:?}");
+    assert!(again.iter().any(|unit| unit == few[0]), "{again:?}");
     assert!(
         again.iter().all(|unit| few.contains(&unit.as_str())),
         "{again:?}"
@@ -144,6 +145,7 @@ fn a_test_of_a_crate_runs_that_crate_alone_again() {
         "lint/clippy",
         "lint/clippy-named-tests",
         "pure/ipvs-rs",
+        "shipped/tests",
         "unit/portolan-e2e chart_readme dependencies licences module_cycles monitoring",
         "unit/portolan-e2e documents invariants reference",
         "unit/portolan-lab",
@@ -220,6 +222,26 @@ fn what_only_nodes_with_kubelets_need_runs_nothing_else_again() {
     }
     let versions = ["versions/newest", "versions/oldest"];
     assert_eq!(after("e2e/tools/kubernetes-oldest/go.mod"), versions);
+}
+
+#[test]
+fn files_that_are_compiled_into_the_schedules_run_them_again() {
+    for path in [
+        "e2e/schedules/src/sync.rs",
+        "e2e/schedules/Cargo.toml",
+        "controller/src/agent_registry.rs",
+        "controller/src/agent_registry/in_force.rs",
+        "controller/src/stream/written.rs",
+        "node-agent/src/plan_watch.rs",
+        "proto/plan/src/plan.rs",
+    ] {
+        let again = after_change_of(&[path]);
+        assert!(again.contains(&"schedules/threads".to_owned()), "{path}");
+    }
+    let again = after_change_of(&["e2e/schedules/src/sync.rs"]);
+    assert!(of_tiers(&again, &["guest", "cluster", "pure", "shipped"]).is_empty());
+    let again = after_change_of(&["controller/src/admin/mod.rs"]);
+    assert!(!again.contains(&"schedules/threads".to_owned()));
 }
 
 #[test]
@@ -331,8 +353,11 @@ fn compiler_packages_kernels_and_settings_run_what_depends_on_them_again() {
     assert!(of_tiers(&packages, &["format", "lint", "docs"]).is_empty());
     assert!(packages.contains(&"guest/drift".to_owned()));
     let guest = after_change_of_machine(|machine| machine.guest_kernel += "x");
-    let expected = of_tiers(&all(), &["demo", "guest", "kernels", "operations", "real"]).len();
+    let tiers = ["demo", "guest", "kernels", "operations", "real"];
+    // And `shipped/guest`.
+    let expected = of_tiers(&all(), &tiers).len() + 1;
     assert_eq!(guest.len(), expected, "{guest:?}");
+    assert!(guest.contains(&"shipped/guest".to_owned()), "{guest:?}");
     let go = after_change_of_machine(|machine| machine.go += "x");
     assert!(go.contains(&"cluster/stores".to_owned()) && !go.contains(&"guest/drift".to_owned()));
     let kernel = after_change_of_machine(|machine| machine.kernel += "x");

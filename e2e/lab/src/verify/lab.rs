@@ -21,23 +21,32 @@ pub(super) fn runs(path: &Path, work: Work) -> bool {
 fn is_other_part(part: &str, work: Work) -> bool {
     let in_guest = matches!(
         work,
-        Work::IpvsTest(..) | Work::Scenario(_) | Work::Kernel(_) | Work::Demo | Work::ClusterDemo
+        Work::IpvsTest(..)
+            | Work::Scenario(_)
+            | Work::ShippedScenarios(_)
+            | Work::Kernel(_)
+            | Work::Demo
+            | Work::ClusterDemo
     );
-    let is_real = work.is_real();
+    let (is_real, makes_images) = (work.is_real(), matches!(work, Work::Images(_)));
     match part {
         // They judge results afterwards, parse the command line, or implement other commands.
         "semantics" | "cli" | "cli.rs" | "main.rs" => true,
         "fuzz" | "fuzz.rs" => work != Work::Fuzz,
-        "images" => work != Work::Images && !is_real,
+        "images" => !makes_images && !is_real,
         "real" => !is_real,
         "kernels.rs" => !matches!(work, Work::Kernel(_)),
         "mutate" | "mutate.rs" => !matches!(work, Work::Mutations(_)),
         "guest" => !in_guest && !is_real,
-        "installed" => !in_guest && work != Work::Images && !is_real,
+        "installed" => !in_guest && !makes_images && !is_real,
         "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
         "tools" | "control_plane.rs" => !work.needs_api_server() && !in_guest,
         "scenarios" | "scenarios.rs" => !in_guest && !is_real,
-        "cluster.rs" => !matches!(work, Work::Cluster(_) | Work::Kubernetes(_)),
+        "cluster.rs" => !matches!(
+            work,
+            Work::Cluster(_) | Work::ShippedCluster(_) | Work::Kubernetes(_)
+        ),
+        "test_builds.rs" => !matches!(work, Work::Schedules | Work::ShippedTests(_)),
         _ => false,
     }
 }

@@ -82,6 +82,7 @@ impl Machine {
             work,
             Work::IpvsTest(..)
                 | Work::Scenario(_)
+                | Work::ShippedScenarios(_)
                 | Work::Kernel(_)
                 | Work::RealKit
                 | Work::Real(_)

@@ -151,7 +151,7 @@ fn units(tiers: &[&'static Tier], copy: &Copy, how: How) -> Result<Vec<Unit>> {
             .iter()
             .flat_map(|tier| tier.work.iter().map(|work| (tier.name, *work)))
     };
-    let needs_guest = all().any(|(_, work)| work.resource() == Resource::Guest);
+    let needs_guest = all().any(|(_, work)| work.needs_guest());
     let image = match needs_guest {
         true => crate::scenarios::guest_image(how.place, None, &packages)?,
         false => None,
@@ -307,7 +307,15 @@ mod tests {
         assert_eq!(choose(&["demo".to_owned()], false).unwrap().len(), 1);
         assert_eq!(choose(&[], true).unwrap().len(), TIERS.len());
         let usual = choose(&[], false).unwrap();
-        let long = ["fuzz", "invariants", "kernels", "operations", "versions"];
+        let long = [
+            "fuzz",
+            "invariants",
+            "kernels",
+            "operations",
+            "schedules",
+            "shipped",
+            "versions",
+        ];
         assert!(usual.iter().all(|tier| !long.contains(&tier.name)));
         assert_eq!(usual.len(), TIERS.len() - long.len());
         assert_eq!(choose(&["kernels".to_owned()], false).unwrap().len(), 1);

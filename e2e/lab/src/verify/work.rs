@@ -9,13 +9,16 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum as _;
 
 use crate::closing::Aside;
-use crate::nested::{self, Binary};
+use crate::nested::{self, Binary, Profile};
 use crate::progress::{print, say};
 use crate::scenarios::{Mode, Place};
 use crate::tiers::{Scenario, TIERS, Targets, Work};
 use crate::tools::Release;
 use crate::traced::Traces;
-use crate::{cluster, demo, fuzz, images, kernels, mutate, process, real, scenarios, test_program};
+use crate::{
+    cluster, demo, fuzz, images, kernels, mutate, process, real, scenarios, test_builds,
+    test_program,
+};
 
 /// Number of seeds of the simulation in long runs.
 const LONG_SIMULATION: &str = "10000";
@@ -105,15 +108,25 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             Ok(nested::stream(&mut command, sink)?.success())
         }
         Work::Tests(package, targets) => run_tests(package, targets, sink, |binary, sink| {
-            let mut command = test_program::command(binary)?;
-            command
-                .env("PROPTEST_RNG_SEED", how.seed.to_string())
-                .env("PORTOLAN_SIMULATION_FIRST", how.seed.to_string());
-            if how.long {
-                command.env("PORTOLAN_SIMULATION_SEEDS", LONG_SIMULATION);
-            }
-            Ok(nested::stream(&mut command, sink)?.success())
+            run_test(binary, how, sink)
         }),
+        Work::Schedules => run_built(&test_builds::of_schedules()?, how, sink),
+        Work::ShippedTests(packages) => run_built(&test_builds::as_shipped(packages)?, how, sink),
+        Work::ShippedScenarios(names) => {
+            let mode = Mode {
+                profile: Profile::AsShipped,
+                ..Mode::default()
+            };
+            let seed = how.seed.to_string();
+            let words = [&["run"], names, &["--seed", &seed]].concat();
+            Ok(scenarios::run(&words, how.place, mode, sink)? == 0)
+        }
+        Work::ShippedCluster(names) => {
+            let seed = how.seed.to_string();
+            let words = [names, &["--seed", &seed]].concat();
+            let (profile, release) = (Profile::AsShipped, Release::Usual);
+            Ok(cluster::run_scenarios_of(profile, release, &words, sink)? == 0)
+        }
         // For all packages together: for a part of them, cargo would choose other features of dependencies and build
         // them again.
         Work::Examples(_) => {
@@ -131,7 +144,7 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         Work::Kubernetes(release) => Ok(cluster::run_scenarios(release, &["--all"], sink)? == 0),
         Work::Mutations(subject) => mutate::run(subject, None, how.long, sink),
         Work::Fuzz => run_fuzzer(how, sink),
-        Work::Images => images::verify(sink),
+        Work::Images(profile) => images::verify(profile, sink),
         Work::RealKit => real::run(&["prepare"], sink).map(|code| code == 0),
         Work::Real(proxy) => {
             let words = ["test", "--proxy", proxy];
@@ -159,28 +172,55 @@ fn run_fuzzer(how: How, sink: &mut dyn Write) -> Result<bool> {
     fuzz::run(&order, sink)
 }
 
-/// Runs all test programs, even after a failure.
+/// Runs all test programs of a package.
 fn run_tests(
     package: &str,
     targets: Targets,
     sink: &mut (dyn Write + Send),
     run: impl Fn(&Binary, &mut (dyn Write + Send)) -> Result<bool>,
 ) -> Result<bool> {
-    let built = built()?;
-    let programs: Vec<&Binary> = built
-        .iter()
-        .filter(|binary| is_among(binary, package, targets))
-        .collect();
+    let mut programs = built()?;
+    programs.retain(|binary| is_among(binary, package, targets));
     ensure!(
         !programs.is_empty(),
         "no test program of {package} was built"
     );
+    run_all_programs(&programs, sink, run)
+}
+
+/// Runs test programs of any package with the seed of this run.
+fn run_built(programs: &[Binary], how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
+    print(&format!("seed {}", how.seed))?;
+    run_all_programs(programs, sink, |binary, sink| run_test(binary, how, sink))
+}
+
+/// Runs all of these test programs, even after a failure.
+fn run_all_programs(
+    programs: &[Binary],
+    sink: &mut (dyn Write + Send),
+    run: impl Fn(&Binary, &mut (dyn Write + Send)) -> Result<bool>,
+) -> Result<bool> {
     let mut passed = true;
     for binary in programs {
-        print(&Aside::Program(test_program::name(package, &binary.path)).line())?;
+        let name = test_program::name(&binary.package, &binary.path);
+        print(&Aside::Program(name).line())?;
         passed &= run(binary, sink)?;
     }
     Ok(passed)
+}
+
+/// Runs a test program with the seed of this run.
+fn run_test(binary: &Binary, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
+    let mut command = test_program::command(binary)?;
+    let seed = how.seed.to_string();
+    command
+        .env("PROPTEST_RNG_SEED", &seed)
+        .env("PORTOLAN_SIMULATION_FIRST", &seed)
+        .env("PORTOLAN_SCHEDULES_SEED", &seed);
+    if how.long {
+        command.env("PORTOLAN_SIMULATION_SEEDS", LONG_SIMULATION);
+    }
+    Ok(nested::stream(&mut command, sink)?.success())
 }
 
 fn built() -> Result<Vec<Binary>> {

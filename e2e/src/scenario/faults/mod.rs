@@ -1,13 +1,15 @@
 //! Failures around an agent: the xtables lock is held, rules cannot be read, IPv6 is off, the disk is full, kernel
-//! settings cannot be written, an endpoint is refused. Each is logged as one failure that names what to check, or with
-//! its Service.
+//! settings cannot be written, an endpoint is refused, a tool hangs. Each is logged as one failure that names what to
+//! check, or with its Service. In the long form the agent itself hangs, too.
 //! Everything else works and follows the plan meanwhile, and once the cause is gone, the agent applies the plan
 //! without help.
 
+mod hangs;
 mod node;
 mod tables;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
@@ -51,6 +53,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("a full disk", node::full_disk),
             ("rules that cannot be read", tables::not_read),
             ("the lock of the older tables", tables::locked),
+            ("a tool that hangs", hangs::tool),
+            ("an agent that hangs", hangs::agent),
             ("IPv6 that is off", node::without_ipv6),
         ],
     )
@@ -98,7 +102,12 @@ impl Lab<'_> {
 
     /// Waits until the agent logs that the plan is in force, within its retry interval.
     fn heals(&self, end: usize) -> Result<()> {
-        self.eventually("the plan to be in force", LATER + SOON, || {
+        self.heals_within(end, LATER + SOON)
+    }
+
+    /// The same within another time.
+    fn heals_within(&self, end: usize, limit: Duration) -> Result<()> {
+        self.eventually("the plan to be in force", limit, || {
             let log = self.log_since(NODE, end)?;
             let last = log.lines().rfind(|line| line.contains("operations="));
             ensure!(last.is_some_and(|line| !line.contains("ERROR")), "{log}");

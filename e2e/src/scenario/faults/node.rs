@@ -231,7 +231,7 @@ pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let mark = lab.log_end(NODE)?;
     std::fs::remove_file(filling)?;
     checks.check("the record is whole once there is room", {
-        let server = format!("TCP 10.96.2.10{}:80", lab.state.0);
+        let server = format!("TCP 10.96.2.{}:80", 100 + lab.state.0);
         lab.heals(mark).and_then(|()| {
             let now = std::fs::read_to_string(&record)?;
             ensure!(
