@@ -50,7 +50,10 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
         drop(fs::remove_dir_all(root.join(unneeded)));
     }
     fs::create_dir_all(root.join("uploads"))?;
-    fs::copy(assets.join("agnhost"), root.join("agnhost")).context("copying agnhost")?;
+    for program in ["agnhost", "coredns"] {
+        fs::copy(assets.join(program), root.join(program))
+            .with_context(|| format!("copying {program}"))?;
+    }
     symlink("agnhost", root.join("agnhost-2"))?;
     for name in ["localhost.crt", "localhost.key"] {
         let source = sources.join("test/images/agnhost/porter").join(name);
@@ -112,11 +115,15 @@ impl Names {
         let (Some(first), Some(pause)) = (agnhost.pop(), pause) else {
             bail!("`e2e.test --list-images` names no agnhost or no pause image");
         };
-        // Tests start Debian programs in these two, and this image contains them all.
+        // Tests start Debian programs in these, and this image contains them all.
         agnhost.extend(
-            ["/distroless-iptables:", "/e2e-test-images/busybox:"]
-                .into_iter()
-                .flat_map(find),
+            [
+                "/distroless-iptables:",
+                "/e2e-test-images/busybox:",
+                "/e2e-test-images/glibc-dns-testing:",
+            ]
+            .into_iter()
+            .flat_map(find),
         );
         Ok(Self {
             agnhost: first,

@@ -35,7 +35,9 @@ pub(super) fn at_rest(lab: &Lab<'_>, checks: &mut Checks) {
         };
         ensure!(reads.iter().all(few), "{reads:?} in {REST:?}");
         let console = &lab.stage.console;
-        console.line(&format!("reads of all controllers at rest in {REST:?}: {reads:?}"));
+        console.line(&format!(
+            "reads of all controllers at rest in {REST:?}: {reads:?}"
+        ));
         Ok(())
     });
     checks.check("at rest the controllers read from watches", rest);
