@@ -146,10 +146,11 @@ impl Elector {
     async fn turn(&mut self) {
         let begun = self.now();
         let until = self.candidate.until();
-        let left = until.map_or(self.terms.trust, |until| until.saturating_sub(begun));
-        // An attempt may not take longer than the lease is trusted.
-        let tried = timeout(left.max(Duration::from_millis(1)), self.attempt(begun)).await;
-        match tried {
+        let left = until.and_then(|until| until.checked_sub(begun));
+        let left = left.filter(|left| !left.is_zero());
+        // An attempt may not take longer than the lease is trusted. Once that time is over, nothing depends on it.
+        let limit = left.unwrap_or(self.terms.trust);
+        match timeout(limit, self.attempt(begun)).await {
             Ok(Ok(())) => self.troubled = false,
             Ok(Err(error)) => self.complain(&error.to_string()),
             Err(_) => self.complain("the API server does not answer"),
@@ -260,6 +261,12 @@ fn holder(lease: &Lease) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use hyper::{Method, Request, Response};
+    use kube::client::Body;
+
     use super::*;
 
     #[test]
@@ -269,5 +276,72 @@ mod tests {
         for wrong in ["portolan", "/portolan", "a/", "a/b/c", ""] {
             assert!(wrong.parse::<LeaseName>().is_err(), "{wrong}");
         }
+    }
+
+    /// An API server with one Lease. Each request takes 20 ms.
+    #[derive(Debug, Clone, Default)]
+    struct Server {
+        lease: Arc<Mutex<Option<Lease>>>,
+        away: Arc<AtomicBool>,
+    }
+
+    impl Server {
+        fn client(&self) -> Client {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let server = server.clone();
+                async move { server.answer(request).await }
+            });
+            Client::new(service, "default")
+        }
+
+        async fn answer(&self, request: Request<Body>) -> std::io::Result<Response<Body>> {
+            sleep(Duration::from_millis(20)).await;
+            if self.away.load(Ordering::Relaxed) {
+                return Err(std::io::ErrorKind::ConnectionRefused.into());
+            }
+            let method = request.method().clone();
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let mut lease = self.lease.lock().unwrap();
+            if method != Method::GET {
+                let mut written: Lease = serde_json::from_slice(&body).unwrap();
+                let version = lease.as_ref().map_or(0, |lease| {
+                    let version = lease.metadata.resource_version.as_deref();
+                    version.unwrap().parse().unwrap()
+                });
+                let next: u64 = version + 1;
+                written.metadata.resource_version = Some(next.to_string());
+                *lease = Some(written);
+            }
+            let (code, body) = match &*lease {
+                Some(lease) => (200, serde_json::to_vec(lease).unwrap()),
+                None => {
+                    let status = r#"{"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}"#;
+                    (404, status.into())
+                }
+            };
+            let response = Response::builder().status(code);
+            Ok(response.body(Body::from(body)).unwrap())
+        }
+    }
+
+    /// Otherwise no controller would lead until it is restarted: no plan would be published, and no rollout would go on.
+    #[tokio::test(start_paused = true)]
+    async fn the_only_controller_leads_again_after_the_api_server_was_away() {
+        let server = Server::default();
+        let lease = "portolan/controller".parse().unwrap();
+        let (elector, leading) = Elector::new(server.client(), lease, None, "a".into());
+        let run = tokio::spawn(elector.run(std::future::pending()));
+        sleep(Duration::from_secs(5)).await;
+        assert!(*leading.borrow());
+        for away in [5, 11, 60, 3600] {
+            server.away.store(true, Ordering::Relaxed);
+            sleep(Duration::from_secs(away)).await;
+            assert_eq!(*leading.borrow(), away < 8, "{away} s");
+            server.away.store(false, Ordering::Relaxed);
+            sleep(Duration::from_secs(5)).await;
+            assert!(*leading.borrow(), "after {away} s");
+        }
+        run.abort();
     }
 }
