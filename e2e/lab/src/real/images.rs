@@ -36,11 +36,40 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
         .arg(pause.join("pause"))
         .arg(sources.join("build/pause/linux/pause.c"));
     process::output(&mut compile).context("compiling the program that holds a pod's namespaces")?;
-    let agnhost = folder.join("agnhost");
-    fs::create_dir_all(&agnhost)?;
+    let root = agnhost(system, assets, &sources, folder)?;
+    let mut archives = Vec::new();
+    for (name, contents, settings) in [
+        (
+            &wanted.pause,
+            &pause,
+            &[("--entrypoint", "[\"/pause\"]")][..],
+        ),
+        (
+            &wanted.agnhost,
+            &root,
+            &[("--entrypoint", "[\"/agnhost\"]"), ("--cmd", "pause")][..],
+        ),
+    ] {
+        let archive = folder.join(format!("image-{}.tar", archives.len()));
+        store.build_for_tests(contents, settings, &archive, name)?;
+        archives.push(archive);
+    }
+    for used in [&pause, &root] {
+        fs::remove_dir_all(used).with_context(|| format!("removing {}", used.display()))?;
+    }
+    let others = wanted.same.into_iter();
+    let tags = others.map(|other| (wanted.agnhost.clone(), other));
+    Ok(Images {
+        archives,
+        tags: tags.collect(),
+    })
+}
+
+/// The contents of agnhost: its program, CoreDNS, and the Debian of the nodes without what only nodes need.
+fn agnhost(system: &System, assets: &Path, sources: &Path, folder: &Path) -> Result<PathBuf> {
+    let root = folder.join("agnhost");
     let mut copy = process::program("cp")?;
-    process::output(copy.arg("-a").arg(system.root()).arg(agnhost.join("root")))?;
-    let root = agnhost.join("root");
+    process::output(copy.arg("-a").arg(system.root()).arg(&root))?;
     for unneeded in [
         "usr/lib/modules",
         "usr/local/bin",
@@ -60,32 +89,7 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
         fs::copy(&source, root.join(name))
             .with_context(|| format!("copying {}", source.display()))?;
     }
-    let mut archives = Vec::new();
-    for (name, contents, settings) in [
-        (
-            &wanted.pause,
-            &pause,
-            &[("--entrypoint", "[\"/pause\"]")][..],
-        ),
-        (
-            &wanted.agnhost,
-            &root,
-            &[("--entrypoint", "[\"/agnhost\"]"), ("--cmd", "pause")][..],
-        ),
-    ] {
-        let archive = folder.join(format!("image-{}.tar", archives.len()));
-        store.build_for_tests(contents, settings, &archive, name)?;
-        archives.push(archive);
-    }
-    for used in [pause, agnhost] {
-        fs::remove_dir_all(&used).with_context(|| format!("removing {}", used.display()))?;
-    }
-    let others = wanted.same.into_iter();
-    let tags = others.map(|other| (wanted.agnhost.clone(), other));
-    Ok(Images {
-        archives,
-        tags: tags.collect(),
-    })
+    Ok(root)
 }
 
 /// The tests' names of the images.
