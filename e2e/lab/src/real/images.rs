@@ -36,27 +36,7 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
         .arg(pause.join("pause"))
         .arg(sources.join("build/pause/linux/pause.c"));
     process::output(&mut compile).context("compiling the program that holds a pod's namespaces")?;
-    let agnhost = folder.join("agnhost");
-    fs::create_dir_all(&agnhost)?;
-    let mut copy = process::program("cp")?;
-    process::output(copy.arg("-a").arg(system.root()).arg(agnhost.join("root")))?;
-    let root = agnhost.join("root");
-    for unneeded in [
-        "usr/lib/modules",
-        "usr/local/bin",
-        "usr/local/sbin",
-        "opt/cni",
-    ] {
-        drop(fs::remove_dir_all(root.join(unneeded)));
-    }
-    fs::create_dir_all(root.join("uploads"))?;
-    fs::copy(assets.join("agnhost"), root.join("agnhost")).context("copying agnhost")?;
-    symlink("agnhost", root.join("agnhost-2"))?;
-    for name in ["localhost.crt", "localhost.key"] {
-        let source = sources.join("test/images/agnhost/porter").join(name);
-        fs::copy(&source, root.join(name))
-            .with_context(|| format!("copying {}", source.display()))?;
-    }
+    let root = agnhost(system, assets, &sources, folder)?;
     let mut archives = Vec::new();
     for (name, contents, settings) in [
         (
@@ -74,8 +54,8 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
         store.build_for_tests(contents, settings, &archive, name)?;
         archives.push(archive);
     }
-    for used in [pause, agnhost] {
-        fs::remove_dir_all(&used).with_context(|| format!("removing {}", used.display()))?;
+    for used in [&pause, &root] {
+        fs::remove_dir_all(used).with_context(|| format!("removing {}", used.display()))?;
     }
     let others = wanted.same.into_iter();
     let tags = others.map(|other| (wanted.agnhost.clone(), other));
@@ -83,6 +63,33 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
         archives,
         tags: tags.collect(),
     })
+}
+
+/// The contents of agnhost: its program, CoreDNS, and the Debian of the nodes without what only nodes need.
+fn agnhost(system: &System, assets: &Path, sources: &Path, folder: &Path) -> Result<PathBuf> {
+    let root = folder.join("agnhost");
+    let mut copy = process::program("cp")?;
+    process::output(copy.arg("-a").arg(system.root()).arg(&root))?;
+    for unneeded in [
+        "usr/lib/modules",
+        "usr/local/bin",
+        "usr/local/sbin",
+        "opt/cni",
+    ] {
+        drop(fs::remove_dir_all(root.join(unneeded)));
+    }
+    fs::create_dir_all(root.join("uploads"))?;
+    for program in ["agnhost", "coredns"] {
+        fs::copy(assets.join(program), root.join(program))
+            .with_context(|| format!("copying {program}"))?;
+    }
+    symlink("agnhost", root.join("agnhost-2"))?;
+    for name in ["localhost.crt", "localhost.key"] {
+        let source = sources.join("test/images/agnhost/porter").join(name);
+        fs::copy(&source, root.join(name))
+            .with_context(|| format!("copying {}", source.display()))?;
+    }
+    Ok(root)
 }
 
 /// The tests' names of the images.
@@ -112,11 +119,15 @@ impl Names {
         let (Some(first), Some(pause)) = (agnhost.pop(), pause) else {
             bail!("`e2e.test --list-images` names no agnhost or no pause image");
         };
-        // Tests start Debian programs in these two, and this image contains them all.
+        // Tests start Debian programs in these, and this image contains them all.
         agnhost.extend(
-            ["/distroless-iptables:", "/e2e-test-images/busybox:"]
-                .into_iter()
-                .flat_map(find),
+            [
+                "/distroless-iptables:",
+                "/e2e-test-images/busybox:",
+                "/e2e-test-images/glibc-dns-testing:",
+            ]
+            .into_iter()
+            .flat_map(find),
         );
         Ok(Self {
             agnhost: first,

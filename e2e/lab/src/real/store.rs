@@ -76,7 +76,7 @@ fn key(
     let mut hasher = DefaultHasher::new();
     (RECIPE, system.disk()).hash(&mut hasher);
     earlier.map(|earlier| &earlier.revision).hash(&mut hasher);
-    for name in ["agnhost", "e2e.test", "containerd"] {
+    for name in ["agnhost", "coredns", "e2e.test", "containerd"] {
         fs::canonicalize(assets.join(name))?.hash(&mut hasher);
     }
     for name in PORTOLAN {

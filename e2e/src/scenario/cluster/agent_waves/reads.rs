@@ -35,6 +35,10 @@ pub(super) fn at_rest(lab: &Lab<'_>, checks: &mut Checks) {
             expected.get(&**name).is_some_and(|most| count <= most)
         };
         ensure!(reads.iter().all(few), "{reads:?} in {REST:?}");
+        let console = &lab.stage.console;
+        console.line(&format!(
+            "reads of all controllers at rest in {REST:?}: {reads:?}"
+        ));
         Ok(())
     });
     checks.check("at rest the controllers read from watches", rest);
