@@ -28,6 +28,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const CROWD_PAUSE: Duration = Duration::from_millis(50);
 /// Streams that it keeps.
 const CROWD: usize = 100;
+/// The longest stream with a forged report.
+const FORGED_STREAM: Duration = Duration::from_secs(5);
 /// Characters of the version that the one with the forged report sends.
 const LONG: usize = 60_000;
 /// HTTP/2 window of the agent that reads nothing; the default of the library would be millions of
@@ -214,28 +216,32 @@ async fn crowd(way: Way, node: String, done: Arc<Done>) {
     }
 }
 
-/// Reports a watermark that no controller reaches, and a long version.
+/// Reports a watermark that no controller reaches, and in every second stream a version that is too long.
 async fn forge(way: Way, node: String, done: Arc<Done>) {
     let mark = |kind: &str| wire::KindWatermark {
         kind: kind.into(),
         newest: u64::MAX,
         sum: 1,
     };
-    let forged = wire::Hello {
-        agent_version: "x".repeat(LONG),
+    let ahead = wire::Hello {
         watermark: Some(wire::Watermark {
             kinds: ["Node", "Service", "EndpointSlice"].map(mark).into(),
         }),
         ..hello(&node)
     };
-    loop {
+    let long = wire::Hello {
+        agent_version: "x".repeat(LONG),
+        ..ahead.clone()
+    };
+    for forged in [ahead, long].iter().cycle() {
         if let Ok(access) = way.access(&node)
             && let Ok(channel) = access.connect().await
             && let Ok(mut stream) = AgentStream::open(&access, channel, forged.clone()).await
         {
             done.forged.fetch_add(1, Ordering::Relaxed);
-            // It ends with a refusal after a while.
-            drop(stream.messages.message().await);
+            let read = async { while let Ok(Some(_)) = stream.messages.message().await {} };
+            // The controller may serve this agent: nothing that it reports is a reason to refuse the plan.
+            drop(tokio::time::timeout(FORGED_STREAM, read).await);
         }
         tokio::time::sleep(PAUSE).await;
     }
