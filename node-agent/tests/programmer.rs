@@ -423,9 +423,8 @@ fn each_step_of_a_pass_is_progress_and_a_wait_for_the_kernel_is_none() {
         last = now;
         same
     };
-    let observed = std::iter::repeat_with(hangs).map(|hangs| {
+    let observed = std::iter::repeat_with(hangs).inspect(|_| {
         std::thread::sleep(Duration::from_millis(5));
-        hangs
     });
     let observed: Vec<_> = observed.take(200).collect();
     let end = observed.iter().rev().take_while(|hangs| **hangs).count();

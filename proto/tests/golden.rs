@@ -61,6 +61,12 @@ fn troubles() -> wire::Troubles {
     }
 }
 
+fn renewal() -> wire::Renewal {
+    wire::Renewal {
+        token: "abc.def.ghi".into(),
+    }
+}
+
 fn answers() -> Vec<(&'static str, Answer)> {
     let hello = wire::Hello {
         node: "node-a".into(),
@@ -113,15 +119,12 @@ fn answers() -> Vec<(&'static str, Answer)> {
         applied_hash: hash(0xa2),
         troubles: None,
     };
-    let renewal = wire::Renewal {
-        token: "abc.def.ghi".into(),
-    };
     vec![
         ("hello", Answer::Hello(hello)),
         ("ack", Answer::Ack(ack)),
         ("status", Answer::Status(status)),
         ("timed ack", Answer::Ack(timed)),
-        ("renewal", Answer::Renewal(renewal)),
+        ("renewal", Answer::Renewal(renewal())),
         ("searching hello", Answer::Hello(searching())),
     ]
 }

@@ -12,7 +12,7 @@ use portolan_plan::{
 
 use crate::backends::{PortEndpoints, PortSlices};
 use crate::frontends::{Claimant, Frontends, is_proxied, owner_of_node_port};
-use crate::heads::Heads;
+use crate::heads::{Heads, MadeHeads};
 use crate::limits::{MAX_LOCAL_ENDPOINTS, endpoints_per_list};
 use crate::model::{AddressType, ClusterModel, Service, ServicePort};
 use crate::selection::{Selection, Wanted, select};
@@ -33,8 +33,8 @@ pub(crate) fn plan_service(
     let mut reasons = service.ignored.clone();
     reasons.extend(refused);
     // The frontends of all ports determine how many endpoints each may have.
-    let ports = service.ports.iter();
-    let found: Vec<_> = ports.map(|port| (port, claimant.frontends(port))).collect();
+    let found = service.ports.iter();
+    let found: Vec<_> = found.map(|port| (port, claimant.frontends(port))).collect();
     let frontends = || found.iter().flat_map(|(_, found)| &found.all);
     let most = endpoints_per_list(frontends().count());
     let answering: BTreeSet<_> = frontends()
@@ -54,9 +54,7 @@ pub(crate) fn plan_service(
     };
     for (port, found) in found {
         let head_port = head_port(service, port, &found);
-        let families = Family::BOTH.into_iter();
-        let families = families.filter(|family| head_port.has_family(*family));
-        let endpoints = PortEndpoints::merge(port, &slices, families, most);
+        let endpoints = PortEndpoints::merge(port, &slices, head_port.families(), most);
         let selections = selections(service, &head_port, &endpoints);
         parts.add_local(&head_port, &endpoints);
         reasons.extend(found.reasons);
@@ -72,14 +70,8 @@ pub(crate) fn plan_service(
     reasons.extend(other_families(model, service));
     let heads = heads.finish(|node| model.node(node)?.zone.clone());
     // First, so that other warnings do not crowd them out.
-    let left_out = heads.left_out_zones + heads.left_out_nodes.len();
-    let reasons = [parts.over_limits(most, left_out), reasons].concat();
-    // Their head may lead to no endpoint of theirs, so a balancer should not choose them.
-    for node in &heads.left_out_nodes {
-        if let Some(found) = parts.on_nodes.get_mut(node) {
-            found.ready.clear();
-        }
-    }
+    let reasons = [parts.over_limits(most, &heads), reasons].concat();
+    parts.close(&heads.left_out_nodes);
     Some(PlannedService {
         id: id.clone(),
         heads: heads.heads,
@@ -240,8 +232,9 @@ impl Parts {
     }
 
     /// The limits that the Service exceeds. `heads` is the number of nodes and zones without a head of their own.
-    fn over_limits(&self, most: usize, heads: usize) -> Vec<Reason> {
+    fn over_limits(&self, most: usize, heads: &MadeHeads) -> Vec<Reason> {
         let left_out = self.left_out;
+        let heads = heads.left_out_zones + heads.left_out_nodes.len();
         let endpoints = (left_out > 0).then_some(Reason::TooManyEndpoints { left_out, most });
         let local = self
             .crowded
@@ -252,6 +245,16 @@ impl Parts {
             });
         let heads = (heads > 0).then_some(Reason::TooManyHeads { left_out: heads });
         endpoints.into_iter().chain(local).chain(heads).collect()
+    }
+
+    /// The health checks of these nodes fail: their head may lead to no endpoint of theirs, so a balancer should not
+    /// choose them.
+    fn close(&mut self, nodes: &BTreeSet<Arc<str>>) {
+        for node in nodes {
+            if let Some(found) = self.on_nodes.get_mut(node) {
+                found.ready.clear();
+            }
+        }
     }
 }
 

@@ -173,7 +173,7 @@ async fn turns(leading: &mut Leading, leads: bool) {
         leading.ends().await;
     } else if !leading.begins().await {
         // The election has ended: it never leads again.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use portolan_plan::{
-    Backend, Entry, EntryHash, EntryKey, Head, ListKey, Local, NodeEntry, Scope, ServiceId,
+    Entry, EntryHash, EntryKey, Head, ListKey, Local, NodeEntry, Scope, ServiceId,
 };
 use portolan_planner::PlannedService;
 use portolan_proto::{CHUNK_BYTES, encode_entry, item};
@@ -60,7 +60,7 @@ impl EncodedEntry {
     fn bytes(&self) -> usize {
         let items: usize = self.items.iter().map(Bytes::len).sum();
         let value = match &self.entry {
-            Entry::List(list) => list.as_slice().len() * size_of::<Backend>(),
+            Entry::List(list) => size_of_val(list.as_slice()),
             Entry::Node(_) | Entry::Head(_) | Entry::Local(_) => items,
         };
         items + value

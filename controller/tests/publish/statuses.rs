@@ -74,7 +74,6 @@ fn failures_name_the_next_check() {
 fn each_state_of_an_agent_has_its_reason() {
     let previous = Previous::default();
     let reported = |delivery: Option<&Delivery>| conditions(&status(delivery, at(5), &previous));
-    let of = |acked| reported(Some(&delivery(acked)));
     assert_eq!(
         reported(None),
         [
@@ -105,12 +104,19 @@ fn each_state_of_an_agent_has_its_reason() {
         ..delivery(applied())
     };
     assert_eq!(reported(Some(&silent))[0], "Applied Unknown NotAnswered 5");
+}
+
+#[test]
+fn an_answer_is_the_reason_of_a_condition() {
+    let previous = Previous::default();
+    let reported = |delivery: &Delivery| conditions(&status(Some(delivery), at(5), &previous));
+    let of = |acked| reported(&delivery(acked));
     let hangs = Delivery {
         overdue: Some(at(3)),
         ..delivery(applied())
     };
     assert_eq!(
-        reported(Some(&hangs)),
+        reported(&hangs),
         [
             "Applied False AnswerOverdue 5",
             "Drifted False NoDrift 5",

@@ -183,7 +183,7 @@ impl Cluster {
     /// # Errors
     /// When there is none.
     pub fn lose_record(&self, node: Node) -> Result<()> {
-        let record = std::path::Path::new(&self.state(node)).join("virtual-servers");
+        let record = Path::new(&self.state(node)).join("virtual-servers");
         std::fs::remove_file(&record).with_context(|| format!("remove {}", record.display()))
     }
 

@@ -135,10 +135,9 @@ impl Run {
             link,
         };
         let loopback = loopback::serve(plans.clone(), applied_receiver.clone(), health.clone());
-        let link_end = way.clone();
-        let beside = async { tokio::join!(keeper.run(applied_receiver, way), loopback) };
+        let beside = async { tokio::join!(keeper.run(applied_receiver, way.clone()), loopback) };
         let signalled = follow(receiver, beside, plans.clone(), pages, &health);
-        keeper.finish(link_end.borrow().outdated);
+        keeper.finish(way.borrow().outdated);
         drop(events);
         plans.stop();
         let ended = thread.join();

@@ -73,19 +73,11 @@ fn log_success(applied: &Applied, why: PassReason, source: Source, trace: Option
 
 /// Logs operations of a pass without a change of the plan.
 fn log_unchanged_plan(operations: usize, milliseconds: u128, why: PassReason) {
-    match why {
-        PassReason::Postponed => info!(
-            operations,
-            milliseconds, "changed schedulers that an earlier pass postponed"
-        ),
-        PassReason::Disturbed => info!(
-            operations,
-            milliseconds, "adapted to a change of the node's network"
-        ),
-        PassReason::Resolved => info!(
-            operations,
-            milliseconds, "did what was not possible for some Services before"
-        ),
-        _ => info!(operations, milliseconds, "corrected drift"),
-    }
+    let done = match why {
+        PassReason::Postponed => "changed schedulers that an earlier pass postponed",
+        PassReason::Disturbed => "adapted to a change of the node's network",
+        PassReason::Resolved => "did what was not possible for some Services before",
+        _ => "corrected drift",
+    };
+    info!(operations, milliseconds, "{done}");
 }

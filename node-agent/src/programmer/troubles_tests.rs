@@ -83,10 +83,7 @@ fn a_pass_over_a_part_replaces_only_what_it_covered() {
         before.after(found(&one)),
         troubles([(two.clone(), scheduler())])
     );
-    assert_eq!(
-        before.after(found(&two)),
-        troubles([(one.clone(), endpoint())])
-    );
+    assert_eq!(before.after(found(&two)), troubles([(one, endpoint())]));
     assert!(before.after(Found::default()).is_empty(), "all are covered");
 }
 

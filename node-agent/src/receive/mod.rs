@@ -14,6 +14,7 @@ mod opened;
 mod returning;
 mod search;
 mod session;
+mod status;
 mod tls;
 mod token;
 
@@ -22,15 +23,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::PlanHash;
 use portolan_proto::{STALE_AFTER, wire};
-use portolan_reconcile::Drift;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use self::opened::Opened;
 use self::returning::Return;
 use self::search::{Attempt, Search};
+use self::status::{StatusReporter, report, send};
 use self::token::Renewals;
 pub use access::{Access, AccessError, Tls, Trust};
 pub use address::{Address, AddressError};
@@ -40,9 +40,9 @@ pub use link::{Link, LinkSender, Outdated};
 pub use session::{Cause, Commit, Session, SessionError, Step};
 pub use tls::TlsError;
 
-use crate::health::{Changes, ClosedChecks, Health};
+use crate::health::{Changes, Health};
 use crate::plan_watch::PlanWatch;
-use crate::programmer::{Applied, Troubles};
+use crate::programmer::Applied;
 use crate::watermark::Remembered;
 
 /// Initial delay before a reconnect; it doubles up to [`MAX_BACKOFF`].
@@ -135,12 +135,39 @@ impl Receiver {
     async fn connect(&mut self, stream: usize) -> Result<Option<Opened>, StreamError> {
         let controller = self.controllers.choose(&self.node, stream);
         let controller = controller.map_err(StreamError::NoController)?;
+        let opened = Opened::open(&*self.dialer, controller, self.hello(None)).await?;
+        self.follow(opened).await
+    }
+
+    /// The first message of a stream. With `younger_than` it asks for a controller with newer objects.
+    fn hello(&self, younger_than: Option<Duration>) -> wire::AgentMessage {
         let session = Session::new(self.node.clone());
         let (held, watermark) = (self.plans.held(), self.remembered.watermark());
         let schedulers = (self.schedulers)();
-        let hello = session.hello(&self.version, held.as_ref(), watermark, None, &schedulers);
-        let opened = Opened::open(&*self.dialer, controller, hello).await?;
-        self.follow(opened).await
+        session.hello(
+            &self.version,
+            held.as_ref(),
+            watermark,
+            younger_than,
+            &schedulers,
+        )
+    }
+
+    fn another(&self, than: &Access, attempt: usize) -> Option<Access> {
+        let own = &than.address;
+        self.controllers.another(&self.node, own, attempt)
+    }
+
+    /// Asks another controller for its plan, if its objects are newer. Returns the number of commits with the stream.
+    fn attempt(
+        &self,
+        other: Access,
+        younger_than: Duration,
+        commits: u64,
+    ) -> Attempt<(Opened, u64)> {
+        let hello = self.hello(Some(younger_than));
+        let opened = Opened::open_and_wait(self.dialer.clone(), other, hello);
+        Box::pin(async move { Some((opened.await?, commits)) })
     }
 
     /// Follows a stream to its end. Returns the stream of a fresher controller, or of the first one, if there is one.
@@ -150,7 +177,8 @@ impl Receiver {
         info!(%controller, "connected");
         link::up(&self.link);
         // This controller has not received a status yet.
-        self.draining.mark_changed();
+        let mut draining = self.draining.clone();
+        draining.mark_changed();
         let mut session = Session::new(self.node.clone());
         let mut search = Search::new(self.node.clone());
         let mut returns = Return::new(self.controllers.return_interval(&self.node));
@@ -158,32 +186,21 @@ impl Receiver {
         let mut commits = 0_u64;
         loop {
             let begun = commits;
-            let open = |other, younger_than| -> Attempt<(Opened, u64)> {
-                let session = Session::new(self.node.clone());
-                let (held, watermark) = (self.plans.held(), self.remembered.watermark());
-                let held = held.as_ref();
-                let schedulers = (self.schedulers)();
-                let hello =
-                    session.hello(&self.version, held, watermark, younger_than, &schedulers);
-                let opened = Opened::open_and_wait(self.dialer.clone(), other, hello);
-                Box::pin(async move { Some((opened.await?, begun)) })
-            };
             let ask = |attempt, younger_than| {
-                let (node, own) = (&self.node, &controller.address);
-                let other = self.controllers.another(node, own, attempt)?;
-                Some(open(other, Some(younger_than)))
+                let other = self.another(&controller, attempt)?;
+                Some(self.attempt(other, younger_than, begun))
             };
             let ask_first = || {
                 let first = self.controllers.first(&self.node, &controller)?;
                 // It must not be outdated.
-                Some(open(first, Some(STALE_AFTER)))
+                Some(self.attempt(first, STALE_AFTER, begun))
             };
             let message = tokio::select! {
                 // In this order, so that a simulation can repeat a stream. The status comes first, because no controller
                 // may delay it; its changes are few.
                 biased;
                 // It reserves queue space first, so that the two sides never wait for each other.
-                done = report(&answers, &mut self.draining, &mut reporter) => {
+                done = report(&answers, &mut draining, &mut reporter) => {
                     done?;
                     continue;
                 }
@@ -195,15 +212,14 @@ impl Receiver {
                         search.again();
                         continue;
                     }
-                    let to = &fresher.controller;
-                    info!(from = %controller, %to, "moving to a controller with newer objects");
+                    log_move(&controller, &fresher, "moving to a controller with newer objects");
                     return Ok(Some(fresher));
                 }
                 (first, begun) = returns.succeeded(ask_first) => {
                     if begun != commits {
                         continue;
                     }
-                    info!(from = %controller, to = %first.controller, "returning to the first controller");
+                    log_move(&controller, &first, "returning to the first controller");
                     return Ok(Some(first));
                 }
             };
@@ -284,101 +300,8 @@ impl Receiver {
     }
 }
 
-/// Sources and last reported values of the node's status, and of its token.
-struct StatusReporter {
-    applied: watch::Receiver<Applied>,
-    /// The last reported drift.
-    drift: Drift,
-    /// The last reported hash of the applied plan. Acknowledgements report it too, but after a failure it changes
-    /// later.
-    hash: PlanHash,
-    /// The last reported state of Services.
-    troubles: Arc<Troubles>,
-    /// Addresses on which the agent cannot listen.
-    closed: watch::Receiver<BTreeSet<String>>,
-    /// Health check ports on which it cannot.
-    closed_checks: watch::Receiver<ClosedChecks>,
-    /// Kernel settings that cannot be written.
-    unwritten: watch::Receiver<BTreeSet<String>>,
-    renewals: Renewals,
-}
-
-impl StatusReporter {
-    fn new(applied: watch::Receiver<Applied>, health: &Health, renewals: Renewals) -> Self {
-        Self {
-            applied,
-            drift: Drift::default(),
-            hash: PlanHash::default(),
-            troubles: Arc::default(),
-            closed: health.closed(),
-            closed_checks: health.closed_checks(),
-            unwritten: health.unwritten(),
-            renewals,
-        }
-    }
-}
-
-/// Waits for a change of the node's status or for a newer token, and reports it.
-async fn report(
-    answers: &mpsc::Sender<wire::AgentMessage>,
-    draining: &mut watch::Receiver<BTreeSet<IpAddr>>,
-    reporter: &mut StatusReporter,
-) -> Result<(), StreamError> {
-    let StatusReporter {
-        applied,
-        drift,
-        hash,
-        troubles,
-        closed,
-        closed_checks,
-        unwritten,
-        renewals,
-    } = reporter;
-    // Reserve first: this future may be cancelled at each await, and a change must not be marked as seen by then.
-    let room = answers.reserve().await.map_err(|_| StreamError::Closed)?;
-    let changed = tokio::select! {
-        // The result of a pass first: the status below then contains all changes, and none is sent twice.
-        biased;
-        applied = applied.wait_for(|applied| {
-            applied.drift != *drift || applied.hash != *hash || applied.troubles != *troubles
-        }) => {
-            let reported = |applied: &Applied| {
-                (applied.drift.clone(), applied.hash, applied.troubles.clone())
-            };
-            applied.map(|applied| Some(reported(&applied)))
-        }
-        changed = draining.changed() => changed.map(|()| None),
-        changed = closed.changed() => changed.map(|()| None),
-        changed = closed_checks.changed() => changed.map(|()| None),
-        changed = unwritten.changed() => changed.map(|()| None),
-        token = renewals.newer() => {
-            room.send(Session::renewal(&token));
-            return Ok(());
-        }
-    };
-    if let Some(applied) = changed.map_err(|_| StreamError::Ending)? {
-        (*drift, *hash, *troubles) = applied;
-    }
-    let (draining, closed) = (draining.borrow_and_update(), closed.borrow_and_update());
-    let (closed_checks, unwritten) = (
-        closed_checks.borrow_and_update(),
-        unwritten.borrow_and_update(),
-    );
-    room.send(Session::status(
-        &draining,
-        drift,
-        [&*closed, &*unwritten],
-        *hash,
-        (&**troubles, &*closed_checks),
-    ));
-    Ok(())
-}
-
-async fn send(
-    answers: &mpsc::Sender<wire::AgentMessage>,
-    message: wire::AgentMessage,
-) -> Result<(), StreamError> {
-    answers.send(message).await.map_err(|_| StreamError::Closed)
+fn log_move(from: &Access, to: &Opened, message: &str) {
+    info!(%from, to = %to.controller, "{message}");
 }
 
 /// The delay before a reconnect. It doubles with each attempt and differs between nodes, so that agents do not all

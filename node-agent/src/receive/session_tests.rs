@@ -177,11 +177,34 @@ fn an_invalid_item_ends_the_stream_with_an_error() {
     );
 }
 
+/// The result of a pass with more and longer texts than a message can have.
+fn largest_result() -> Applied {
+    let step = crate::programmer::Step {
+        name: "virtual servers of the other family",
+        after: Duration::MAX,
+        took: Duration::MAX,
+        operations: usize::MAX,
+        failed: usize::MAX,
+    };
+    Applied {
+        failures: endless_texts().collect(),
+        failed: usize::MAX,
+        operations: usize::MAX,
+        took: Duration::MAX,
+        steps: vec![step; 64].into(),
+        ..Applied::default()
+    }
+}
+
+fn endless_texts() -> impl Iterator<Item = String> {
+    (0..50).map(|number| format!("{number}{}", "\u{10ffff}".repeat(1000)))
+}
+
 /// A controller rejects larger messages. The law is about the largest texts and numbers, each list with more items than
 /// an agent ever has.
 #[test]
 fn the_largest_messages_of_an_agent_fit() {
-    let texts = || (0..50).map(|number| format!("{number}{}", "\u{10ffff}".repeat(1000)));
+    let texts = endless_texts;
     let mut session = Session::new("n".repeat(253).into());
     session.undecodable = texts().take(MAX_UNDECODABLE).collect();
     let mark = |kind: &str| wire::KindWatermark {
@@ -196,21 +219,7 @@ fn the_largest_messages_of_an_agent_fit() {
     let watermark = wire::Watermark {
         kinds: vec![mark("EndpointSlice"); 10],
     };
-    let step = crate::programmer::Step {
-        name: "virtual servers of the other family",
-        after: Duration::MAX,
-        took: Duration::MAX,
-        operations: usize::MAX,
-        failed: usize::MAX,
-    };
-    let applied = Applied {
-        failures: texts().collect(),
-        failed: usize::MAX,
-        operations: usize::MAX,
-        took: Duration::MAX,
-        steps: vec![step; 64].into(),
-        ..Applied::default()
-    };
+    let applied = largest_result();
     let address = |number: u128| IpAddr::from(std::net::Ipv6Addr::from(u128::MAX - number));
     let count = DriftCount {
         found: u64::MAX,

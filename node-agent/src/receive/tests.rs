@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use portolan_plan::StagedChanges;
+use portolan_plan::{PlanHash, StagedChanges};
 use tempfile::TempDir;
 
 use super::*;
@@ -34,16 +34,8 @@ async fn commit(
     expected: PlanHash,
     watermark: wire::Watermark,
 ) -> wire::AgentMessage {
-    let mut reporter = StatusReporter {
-        applied: receiver.applied.clone(),
-        drift: Drift::default(),
-        hash: PlanHash::default(),
-        troubles: Arc::default(),
-        closed: receiver.health.closed(),
-        closed_checks: receiver.health.closed_checks(),
-        unwritten: receiver.health.unwritten(),
-        renewals: Renewals::new(None, None),
-    };
+    let renewals = Renewals::new(None, None);
+    let mut reporter = StatusReporter::new(receiver.applied.clone(), &receiver.health, renewals);
     let commit = Commit {
         batch: 1,
         staged: StagedChanges::delta(),

@@ -72,6 +72,13 @@ impl HeadPort {
         addresses.any(|address| Family::of(address) == family)
     }
 
+    /// The families of its cluster IPs, see [`Self::has_family`].
+    pub fn families(&self) -> impl Iterator<Item = Family> + Clone {
+        Family::BOTH
+            .into_iter()
+            .filter(|family| self.has_family(*family))
+    }
+
     /// Whether it has frontends other than cluster IPs.
     pub fn has_external(&self) -> bool {
         let external = |frontend: &Frontend| frontend.kind != FrontendKind::ClusterIp;

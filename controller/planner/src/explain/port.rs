@@ -120,7 +120,7 @@ impl Planner {
         let most = endpoints_per_list(frontends);
         let ports = ports.map(|(place, (port, of_head))| PortExplanation {
             source_ranges: head.source_ranges_of(of_head).to_vec(),
-            ..self.port(node, planned, service, place, port, of_head, most)
+            ..self.port(node, planned, service, (place, port, of_head), most)
         });
         let local = planned.local_for(&node.name);
         Served {
@@ -138,15 +138,10 @@ impl Planner {
         node: &Arc<NodeEntry>,
         planned: &PlannedService,
         service: &Service,
-        place: usize,
-        port: &ServicePort,
-        of_head: &HeadPort,
+        (place, port, of_head): (usize, &ServicePort, &HeadPort),
         most: usize,
     ) -> PortExplanation {
-        let families: Vec<_> = Family::BOTH
-            .into_iter()
-            .filter(|family| of_head.has_family(*family))
-            .collect();
+        let families: Vec<_> = of_head.families().collect();
         let slices = PortSlices::new(self.model().slices_of(&service.id).map(AsRef::as_ref));
         let merged = PortEndpoints::merge(port, &slices, families.iter().copied(), most);
         let mut groups = Vec::new();

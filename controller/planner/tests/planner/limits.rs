@@ -109,7 +109,7 @@ fn real_servers(entries: &[(EntryKey, Entry)]) -> usize {
     for (_, entry) in entries {
         match entry {
             Entry::Head(head) => {
-                frontends = head.ports.iter().map(|port| port.frontends.len()).sum()
+                frontends = head.ports.iter().map(|port| port.frontends.len()).sum();
             }
             Entry::List(list) => longest = longest.max(list.as_slice().len()),
             _ => {}

@@ -123,9 +123,7 @@ fn list(
     port: &HeadPort,
     list: &ListUse,
 ) -> ListDocument {
-    let families = Family::BOTH
-        .into_iter()
-        .filter(|family| port.has_family(*family));
+    let families = port.families();
     let first = families.clone().next().unwrap_or(Family::Ipv4);
     let choice = list.choice(first);
     let endpoints = families

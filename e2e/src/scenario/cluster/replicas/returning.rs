@@ -29,11 +29,11 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
     for name in NAMES {
         restart(replicas, name)?;
         let all = || -> Result<usize> { Ok(connected(replicas)?.values().sum()) };
-        replicas.wait_count("all agents to be connected", usize::from(NODES), all)?;
+        replicas.wait_count("all agents to be connected", &usize::from(NODES), all)?;
     }
     checks.check(
         "agents return to their first controllers after all were restarted",
-        replicas.wait_count("agents to return", home, || connected(replicas)),
+        replicas.wait_count("agents to return", &home, || connected(replicas)),
     );
     let back: Vec<_> = replicas.rig.agents()?.went_back().collect();
     checks.require(
@@ -85,12 +85,12 @@ impl Replicas<'_> {
     fn wait_count<T: PartialEq + std::fmt::Debug>(
         &self,
         what: &str,
-        expected: T,
+        expected: &T,
         found: impl Fn() -> Result<T>,
     ) -> Result<()> {
         self.eventually(what, MOVED, || {
             let found = found()?;
-            ensure!(found == expected, "{found:?}, not {expected:?}");
+            ensure!(found == *expected, "{found:?}, not {expected:?}");
             Ok(())
         })
     }
