@@ -114,10 +114,8 @@ impl<'a> PortEndpoints<'a> {
             merged.left_out += count - most;
             let ready = copies().filter(|copy| copy.endpoint.ready);
             let others = copies().filter(|copy| !copy.endpoint.ready);
-            ready
-                .chain(others)
-                .take(most)
-                .for_each(|copy| merged.add(copy));
+            let kept = ready.chain(others).take(most);
+            kept.for_each(|copy| merged.add(copy));
         }
         merged
     }

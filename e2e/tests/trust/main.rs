@@ -98,8 +98,8 @@ async fn a_certificate_is_replaced_under_streams_that_go_on() {
     // An agent that does not trust the new CA fails only at its next connection.
     let error = access.connect().await.unwrap_err().to_string();
     assert!(error.contains("not signed by a CA"), "{error}");
-    let both = controller.access_of(&(old.pem() + &new.pem()), NAME, Some("node-a"));
-    assert!(agent(&both, "node-a").await.unwrap() > 0);
+    let both = controller.access_of(&(old.pem() + &new.pem()), NAME, Some("node-b"));
+    assert!(agent(&both, "node-b").await.unwrap() > 0);
     controller.publish(2);
     assert!(stream.batch().await.unwrap() > 0);
 }

@@ -26,6 +26,13 @@ async fn request(
     client.watch(request).await.map(|_| sends)
 }
 
+/// An agent that has received its plan.
+async fn opened(access: &Access, node: &str) -> Result<Agent, Status> {
+    let mut agent = Agent::open(access, node).await?;
+    agent.batch().await?;
+    Ok(agent)
+}
+
 /// S-232: a node has one stream, the newest one, and may open a limited number. An honest agent notices nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_streams_of_a_node_only_the_newest_lasts() {
@@ -37,9 +44,8 @@ async fn of_many_streams_of_a_node_only_the_newest_lasts() {
     let greedy = access("node-b");
     let mut streams = Vec::new();
     let refused = loop {
-        let mut stream = Agent::open(&greedy, "node-b").await.unwrap();
-        match stream.batch().await {
-            Ok(_) => streams.push(stream),
+        match opened(&greedy, "node-b").await {
+            Ok(stream) => streams.push(stream),
             Err(status) => break status,
         }
         assert!(streams.len() < 100, "any number of streams");

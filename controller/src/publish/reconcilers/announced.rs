@@ -95,8 +95,12 @@ mod tests {
     use crate::troubled::TroubleReason;
 
     fn trouble(name: &str, message: &str) -> ServiceTrouble {
+        trouble_in("shop", name, message)
+    }
+
+    fn trouble_in(namespace: &str, name: &str, message: &str) -> ServiceTrouble {
         ServiceTrouble {
-            service: ServiceId::new("shop", name),
+            service: ServiceId::new(namespace, name),
             reason: TroubleReason::SchedulerMissing,
             message: message.into(),
             in_force: true,
@@ -173,12 +177,16 @@ mod tests {
     #[test]
     fn any_number_of_reports_leads_to_a_bounded_number_of_events() {
         let mut scene = Scene::new();
-        let mut events = 0;
-        for number in 0..1000 {
-            let name = format!("web-{number}");
-            events += scene.report("a", vec![trouble(&name, "no lblc")], 1).len();
-        }
-        assert_eq!(events, MAX_ANNOUNCED);
+        let mut report = |namespace: &str, number: u32| {
+            let trouble = trouble_in(namespace, &format!("web-{number}"), "no lblc");
+            scene.report("a", vec![trouble], 1).len()
+        };
+        let of_one: usize = (0..1000).map(|number| report("shop", number)).sum();
+        assert_eq!(of_one, MAX_ANNOUNCED_OF_NAMESPACE, "others have room");
+        let of_all: usize = (0..1000)
+            .map(|number| report(&format!("shop-{number}"), number))
+            .sum();
+        assert_eq!(of_one + of_all, MAX_ANNOUNCED);
         assert_eq!(scene.announced.recorded.len(), MAX_ANNOUNCED);
         scene.announced.forget_except(|_| false);
         assert!(scene.announced.reported.is_empty());
