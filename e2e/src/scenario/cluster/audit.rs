@@ -43,7 +43,10 @@ impl Line {
     /// begins with the existing objects.
     fn is_list(&self) -> bool {
         match self.verb.as_str() {
-            "list" => !self.request_uri.contains("continue="),
+            // The first page. Events find the UID of their object by a list of one object, without a limit.
+            "list" => {
+                self.request_uri.contains("limit=") && !self.request_uri.contains("continue=")
+            }
             "watch" => self.request_uri.contains("sendInitialEvents=true"),
             _ => false,
         }

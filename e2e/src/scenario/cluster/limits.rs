@@ -1,6 +1,7 @@
 //! A tenant creates the largest Services that the API server accepts. They are cut and reported, and changes to other
 //! Services reach every node as fast as before (S-228).
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -194,7 +195,10 @@ fn many_ports(name: &str, count: u16) -> Service {
 
 /// A slice in which every endpoint has every port.
 fn slice(name: &str, endpoints: Vec<(u16, String)>) -> EndpointSlice {
-    let endpoint = |(number, node): (u16, String)| json!({"addresses": [format!("fd00:10:244:9::{number:x}")], "nodeName": node});
+    let endpoint = |(number, node): (u16, String)| {
+        let address = Ipv6Addr::new(0xfd00, 0x10, 0x244, 9, 0, 0, 0, 1 + number);
+        json!({"addresses": [address], "nodeName": node})
+    };
     let endpoints: Vec<_> = endpoints.into_iter().map(endpoint).collect();
     object(json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},

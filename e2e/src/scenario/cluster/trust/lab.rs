@@ -18,6 +18,9 @@ use crate::light_agents::LightAgents;
 /// How long the controller may need to listen, on hardware.
 const START: Duration = Duration::from_secs(20);
 
+/// States of connections in `/proc/net/tcp` that the own side has not closed: `ESTABLISHED` and `CLOSE_WAIT`.
+const OPEN: [&str; 2] = ["01", "08"];
+
 /// Everything of this scenario.
 pub(super) struct Lab<'a> {
     pub(super) rig: Rig<'a>,
@@ -152,6 +155,19 @@ impl<'a> Lab<'a> {
     pub(super) fn address(&self) -> Result<Address> {
         let address = self.address.context("the controller does not listen yet")?;
         Ok(Address::Tcp(address))
+    }
+
+    /// Number of connections to the address for agents that the controller has accepted and not closed.
+    pub(super) fn connections(&self) -> Result<usize> {
+        let address = self.address.context("the controller does not listen yet")?;
+        let port = format!(":{:04X}", address.port());
+        let table = std::fs::read_to_string("/proc/net/tcp")?;
+        let is_open = |line: &&str| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_its = words.next().is_some_and(|local| local.ends_with(&port));
+            is_its && words.nth(1).is_some_and(|state| OPEN.contains(&state))
+        };
+        Ok(table.lines().filter(is_open).count())
     }
 
     /// The way of an agent that shows this token, or none.

@@ -53,8 +53,6 @@ const MINUTE_SECONDS: u64 = 60;
 /// By how much the memory of the controller may grow during the flood, and how much of that its allocator may keep.
 const GROWTH_KB: u64 = 100_000;
 const STAYS_KB: u64 = 40_000;
-/// Files that the controller may open meanwhile for other reasons.
-const MORE_FILES: usize = 8;
 /// Until the controller is as before, on hardware.
 const OVER: Duration = Duration::from_secs(30);
 
@@ -87,7 +85,7 @@ struct Before {
     reviews: usize,
     lists: BTreeMap<String, usize>,
     memory_kb: u64,
-    files: usize,
+    connections: usize,
 }
 
 impl Before {
@@ -99,7 +97,7 @@ impl Before {
             reviews: lab.reviews()?,
             lists: lab.rig.audit()?.lists(),
             memory_kb: memory_kb(lab)?,
-            files: files(lab)?,
+            connections: lab.connections()?,
         })
     }
 
@@ -113,12 +111,6 @@ impl Before {
 fn memory_kb(lab: &Lab<'_>) -> Result<u64> {
     let memory = lab.rig.controller()?.memory_kb();
     memory.context("the controller has ended")
-}
-
-/// Open files of the controller, of which most are connections.
-fn files(lab: &Lab<'_>) -> Result<usize> {
-    let folder = format!("/proc/{}/fd", lab.rig.controller()?.pid());
-    Ok(std::fs::read_dir(folder)?.count())
 }
 
 fn flooded(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -238,9 +230,12 @@ fn after(lab: &Lab<'_>, before: &Before, checks: &mut Checks) -> Result<()> {
         &format!("{opened} were opened again; {trouble:?}"),
     );
     let closed = lab.rig.eventually("connections to be closed", OVER, || {
-        let files = files(lab)?;
-        let most = before.files + MORE_FILES;
-        ensure!(files <= most, "{files} files are open, more than {most}");
+        let open = lab.connections()?;
+        let usual = before.connections;
+        ensure!(
+            open <= usual,
+            "{open} are open, more than the {usual} of honest agents"
+        );
         Ok(())
     });
     checks.check("the connections of attackers are closed", closed);
