@@ -297,9 +297,9 @@ impl ApiServer {
         self.content().early_list.clone()
     }
 
-    /// The number of complete lists of all controllers.
-    pub(crate) fn lists(&self) -> u64 {
-        self.content().lists.values().sum()
+    /// The number of complete lists, by the run of a controller and kind.
+    pub(crate) fn lists(&self) -> BTreeMap<(u64, Kind), u64> {
+        self.content().lists.clone()
     }
 
     /// The texts of all objects of a kind.

@@ -348,11 +348,18 @@ impl World {
         self.pass(RETRY_TIME).await?;
         let before = self.api.lists();
         self.pass(QUIET_TIME).await?;
-        let lists = self.api.lists().saturating_sub(before);
-        if lists > 0 {
-            let text = format!("{lists} lists were requested although nothing changed");
-            return violated(Invariant::Settles, text).map_err(Stop::from);
+        let mut listed = Vec::new();
+        for ((run, kind), count) in self.api.lists() {
+            if before.get(&(run, kind)) != Some(&count) {
+                listed.push(format!("{} by run {run} of a controller", kind.name()));
+            }
         }
-        Ok(())
+        match listed.is_empty() {
+            true => Ok(()),
+            false => {
+                let text = format!("nothing changed, but was listed: {}", listed.join(", "));
+                violated(Invariant::Settles, text).map_err(Stop::from)
+            }
+        }
     }
 }

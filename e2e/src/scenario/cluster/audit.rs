@@ -120,7 +120,7 @@ impl Audit {
         most
     }
 
-    /// Number of granted requests, by verb and resource (`patch proxyplans/status`).
+    /// Number of granted requests, by verb and resource (`patch proxyplans/status`) or path (`get /openid/v1/jwks`).
     pub(super) fn granted(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for (name, _) in self.answered().filter(|(_, code)| *code < 400) {
@@ -129,12 +129,13 @@ impl Audit {
         counts
     }
 
-    /// Number of granted `get` and `list` requests, by verb and resource, without those of the leader election.
+    /// Number of granted `get` and `list` requests of objects, by verb and resource, without those of the leader
+    /// election.
     pub(super) fn reads(&self) -> BTreeMap<String, usize> {
         let mut reads = self.granted();
         reads.retain(|name, _| {
             let is_read = name.starts_with("get ") || name.starts_with("list ");
-            is_read && name != "get leases"
+            is_read && name != "get leases" && !name.contains(" /")
         });
         reads
     }
@@ -176,11 +177,17 @@ impl Audit {
     fn answered(&self) -> impl Iterator<Item = (String, u16)> {
         self.lines.iter().filter_map(|line| {
             let code = line.code()?;
-            let object = line.object_ref.as_ref()?;
-            let name = match &object.subresource {
-                None => format!("{} {}", line.verb, object.resource),
-                Some(sub) => format!("{} {}/{sub}", line.verb, object.resource),
-            };
+            let mut name = format!("{} ", line.verb);
+            match &line.object_ref {
+                None => name.push_str(&line.request_uri),
+                Some(object) => {
+                    name.push_str(&object.resource);
+                    if let Some(sub) = &object.subresource {
+                        name.push('/');
+                        name.push_str(sub);
+                    }
+                }
+            }
             Some((name, code))
         })
     }

@@ -114,19 +114,18 @@ fn same(lab: &Lab<'_>) -> Result<()> {
     Ok(())
 }
 
-/// In the form of the audit log: `patch proxyplans/status`.
+/// In the form of the audit log: `patch proxyplans/status`, `get /openid/v1/jwks`.
 fn rights(rules: &Value) -> Result<BTreeSet<String>> {
-    let texts = |rule: &Value, field: &str| -> Result<Vec<String>> {
-        let list = rule[field]
-            .as_array()
-            .with_context(|| format!("no {field}"))?;
-        let texts = list.iter().filter_map(Value::as_str);
-        Ok(texts.map(str::to_owned).collect())
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let list = rule[field].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let mut all = BTreeSet::new();
     for rule in rules.as_array().context("no rules")? {
-        for resource in texts(rule, "resources")? {
-            for verb in texts(rule, "verbs")? {
+        let what = [texts(rule, "resources"), texts(rule, "nonResourceURLs")].concat();
+        ensure!(!what.is_empty(), "a rule about nothing: {rule}");
+        for resource in what {
+            for verb in texts(rule, "verbs") {
                 all.insert(format!("{verb} {resource}"));
             }
         }
