@@ -14,7 +14,7 @@ use kube::api::{WatchEvent, WatchParams};
 use kube::core::Request;
 use portolan_planner::model::Kind;
 use portolan_proto::STALE_AFTER;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
@@ -24,7 +24,7 @@ use super::mark::Ledger;
 use super::object::{Text, identity, read};
 use super::once;
 use super::problem::Problem;
-use super::relists::Relists;
+use super::relists::{Asked, Relists};
 use super::triggers::Triggers;
 use super::{Answer, Arrival, Collection as _, ObjectUpdate};
 use crate::freshness::Freshness;
@@ -55,7 +55,7 @@ pub(super) async fn run(
     client: Client,
     kind: Kind,
     answers: mpsc::Sender<Answer>,
-    asked: Arc<Notify>,
+    asked: Asked,
     freshness: Arc<Freshness>,
 ) {
     let follower = Follower {

@@ -25,9 +25,10 @@ use std::time::SystemTime;
 
 use kube::Client;
 use portolan_planner::model::{Kind, Object, ObjectId};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use self::relists::Asked;
 use crate::freshness::Freshness;
 
 /// Capacity of the queue of responses for the engine. A full queue delays the watches; the API server keeps what it
@@ -77,18 +78,18 @@ pub struct Arrival {
 
 /// Asks watches to list again.
 #[derive(Debug, Clone, Default)]
-pub struct Relist(BTreeMap<Kind, Arc<Notify>>);
+pub struct Relist(BTreeMap<Kind, Asked>);
 
 impl Relist {
     fn of_all() -> Self {
-        Self(Kind::ALL.map(|kind| (kind, Arc::default())).into())
+        Self(Kind::ALL.map(|kind| (kind, Asked::default())).into())
     }
 
     /// Requests a list of a kind by a consistent read. The watch of the kind performs it, for all requests at a time,
     /// and rarely: a list of a large cluster is expensive.
     pub fn ask(&self, kind: Kind) {
         if let Some(asked) = self.0.get(&kind) {
-            asked.notify_one();
+            asked.ask();
         }
     }
 }

@@ -18,6 +18,9 @@ use crate::objects::{self, Name};
 /// Minimum time between the end of a list and the beginning of one that agents requested, as limits.md has it.
 const MIN_LIST_INTERVAL: Duration = Duration::from_secs(5);
 
+/// By how much a restored store raises its revision.
+const BUMP: u64 = 1_000_000;
+
 /// The API server, with one store and no cache.
 #[derive(Debug)]
 pub(crate) struct ApiServer {
@@ -58,7 +61,6 @@ struct Stored {
 /// A copy of the store.
 #[derive(Debug, Clone)]
 struct Backup {
-    revision: u64,
     objects: BTreeMap<Name, Stored>,
 }
 
@@ -222,21 +224,21 @@ impl ApiServer {
     pub(crate) fn back_up(&self) {
         let mut content = self.content();
         let backup = Backup {
-            revision: content.revision,
             objects: content.objects.clone(),
         };
         content.backup = Some(backup);
     }
 
-    /// Replaces the store by its last copy and breaks all connections. Returns false if there is no copy. Leases stay:
-    /// with an older Lease, two controllers could lead, whatever they do.
+    /// Replaces the store by its last copy and breaks all connections. Returns false if there is no copy. The revision
+    /// is raised (`etcdutl snapshot restore --bump-revision --mark-compacted`): otherwise revisions occur twice, and a
+    /// watch that resumes misses events. Leases stay: with an older Lease, two controllers could lead, whatever they do.
     pub(crate) fn restore(&self) -> bool {
         self.change(|content| {
-            let Some(Backup { revision, objects }) = content.backup.clone() else {
+            let Some(Backup { objects }) = content.backup.clone() else {
                 return false;
             };
-            content.revision = revision;
-            content.compacted = revision;
+            content.revision += BUMP;
+            content.compacted = content.revision;
             content.restores += 1;
             content.events.clear();
             content.objects = objects;
