@@ -53,7 +53,7 @@ pub enum Decision {
 pub struct Candidate {
     name: String,
     terms: Terms,
-    /// The last lease read, and the time at which this version was first read.
+    /// The last lease read, and when the first answer with this version arrived.
     seen: Option<(Seen, Duration)>,
     /// Start time of the last successful write.
     renewed: Option<Duration>,
@@ -70,8 +70,10 @@ impl Candidate {
         }
     }
 
-    /// The action on a lease that was just read; `None` if there is no lease.
-    pub fn decide(&mut self, lease: Option<Seen>, now: Duration) -> Decision {
+    /// The action on a lease that was just read, by a request at `asked` with an answer at `answered`; `None` if there is
+    /// no lease. The server may have read it at any time in between, so neither time alone would do: a request can hang
+    /// for as long as its timeout.
+    pub fn decide(&mut self, lease: Option<Seen>, asked: Duration, answered: Duration) -> Decision {
         let Some(lease) = lease else {
             self.seen = None;
             return Decision::Take;
@@ -83,11 +85,11 @@ impl Candidate {
         self.renewed = None;
         let since = match &self.seen {
             Some((seen, since)) if *seen == lease => *since,
-            _ => now,
+            _ => answered,
         };
         let free = lease.holder.is_empty();
         self.seen = Some((lease, since));
-        if free || now.saturating_sub(since) >= self.terms.lasts {
+        if free || asked.saturating_sub(since) >= self.terms.lasts {
             Decision::Take
         } else {
             Decision::Follow
@@ -131,18 +133,38 @@ mod tests {
     #[test]
     fn a_lease_is_taken_when_it_is_free_or_was_not_renewed_for_its_time() {
         let mut candidate = Candidate::new("b".into(), Terms::default());
-        assert_eq!(candidate.decide(None, s(0)), Decision::Take);
-        assert_eq!(candidate.decide(lease("", "1"), s(1)), Decision::Take);
-        assert_eq!(candidate.decide(lease("a", "2"), s(2)), Decision::Follow);
-        assert_eq!(candidate.decide(lease("a", "3"), s(10)), Decision::Follow);
-        assert_eq!(candidate.decide(lease("a", "3"), s(24)), Decision::Follow);
-        assert_eq!(candidate.decide(lease("a", "3"), s(25)), Decision::Take);
+        let decide = |candidate: &mut Candidate, lease, now| candidate.decide(lease, now, now);
+        let (take, renew, follow) = (Decision::Take, Decision::Renew, Decision::Follow);
+        assert_eq!(decide(&mut candidate, None, s(0)), take);
+        assert_eq!(decide(&mut candidate, lease("", "1"), s(1)), take);
+        assert_eq!(decide(&mut candidate, lease("a", "2"), s(2)), follow);
+        assert_eq!(decide(&mut candidate, lease("a", "3"), s(10)), follow);
+        assert_eq!(decide(&mut candidate, lease("a", "3"), s(24)), follow);
+        assert_eq!(decide(&mut candidate, lease("a", "3"), s(25)), take);
         assert!(!candidate.leads(s(25)), "it was not written yet");
         candidate.wrote(s(25));
         assert!(candidate.leads(s(34)) && !candidate.leads(s(35)));
-        assert_eq!(candidate.decide(lease("b", "4"), s(27)), Decision::Renew);
-        assert_eq!(candidate.decide(lease("c", "5"), s(29)), Decision::Follow);
+        assert_eq!(decide(&mut candidate, lease("b", "4"), s(27)), renew);
+        assert_eq!(decide(&mut candidate, lease("c", "5"), s(29)), follow);
         assert!(!candidate.leads(s(29)), "another candidate holds it");
+    }
+
+    #[test]
+    fn a_request_that_hangs_shortens_no_wait() {
+        let mut candidate = Candidate::new("b".into(), Terms::default());
+        let mut decide = |asked, answered| candidate.decide(lease("a", "1"), s(asked), s(answered));
+        assert_eq!(decide(0, 9), Decision::Follow);
+        assert_eq!(
+            decide(16, 16),
+            Decision::Follow,
+            "it was renewed at 8 s, or later"
+        );
+        assert_eq!(
+            decide(23, 30),
+            Decision::Follow,
+            "the answer may be of 23 s"
+        );
+        assert_eq!(decide(24, 24), Decision::Take);
     }
 
     /// A lease at a server with optimistic concurrency.
@@ -157,7 +179,10 @@ mod tests {
         /// leader also leaves the time for requests that the server still holds.
         #[test]
         fn two_never_lead_at_once_and_a_new_leader_waits_for_requests_of_the_former_one(
-            turns in prop::collection::vec((0usize..3, 0u64..9, 0u64..4, any::<bool>()), 1..200),
+            turns in prop::collection::vec(
+                (0usize..3, 0u64..9, 0u64..12, 0u64..4, any::<bool>()),
+                1..200,
+            ),
         ) {
             let mut server = Server::default();
             let mut candidates: Vec<_> = ["a", "b", "c"]
@@ -165,14 +190,18 @@ mod tests {
                 .into();
             let mut now = s(0);
             let mut ends: [Option<Duration>; 3] = [None; 3];
-            for (who, pause, takes, lost) in turns {
+            // A candidate sends one request at a time.
+            let mut idle = [s(0); 3];
+            for (who, pause, hangs, takes, lost) in turns {
                 now += s(pause);
+                // The request was sent before other candidates wrote, and reaches the server now.
+                let begun = idle[who].max(now.saturating_sub(s(hangs)));
                 let read = lease(&server.holder, &server.version.to_string());
                 let version = server.version;
                 let candidate = &mut candidates[who];
-                let decision = candidate.decide(read, now);
-                let begun = now;
+                let decision = candidate.decide(read, begun, now);
                 now += s(takes);
+                idle[who] = now;
                 if decision != Decision::Follow && server.version == version {
                     server.holder.clone_from(&candidate.name);
                     server.version += 1;

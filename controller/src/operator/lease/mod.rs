@@ -166,7 +166,7 @@ impl Elector {
             holder: holder(lease).to_owned(),
             version: lease.metadata.resource_version.clone().unwrap_or_default(),
         });
-        if self.candidate.decide(seen, begun) == Decision::Follow {
+        if self.candidate.decide(seen, begun, self.now()) == Decision::Follow {
             return Ok(());
         }
         let name = self.name.clone();
