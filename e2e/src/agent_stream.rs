@@ -48,6 +48,21 @@ pub(crate) fn hello(node: &str) -> wire::Hello {
     }
 }
 
+/// The same with a forged watermark, which no controller reaches.
+pub(crate) fn hello_ahead(node: &str) -> wire::Hello {
+    let mark = |kind: &str| wire::KindWatermark {
+        kind: kind.into(),
+        newest: u64::MAX,
+        sum: 1,
+    };
+    wire::Hello {
+        watermark: Some(wire::Watermark {
+            kinds: ["Node", "Service", "EndpointSlice"].map(mark).into(),
+        }),
+        ..hello(node)
+    }
+}
+
 fn message(answer: Answer) -> wire::AgentMessage {
     wire::AgentMessage {
         message: Some(answer),

@@ -33,8 +33,8 @@ pub(crate) fn plan_service(
     let mut reasons = service.ignored.clone();
     reasons.extend(refused);
     // The frontends of all ports determine how many endpoints each may have.
-    let found = service.ports.iter();
-    let found: Vec<_> = found.map(|port| (port, claimant.frontends(port))).collect();
+    let ports = service.ports.iter();
+    let found: Vec<_> = ports.map(|port| (port, claimant.frontends(port))).collect();
     let frontends = || found.iter().flat_map(|(_, found)| &found.all);
     let most = endpoints_per_list(frontends().count());
     let answering: BTreeSet<_> = frontends()
@@ -231,7 +231,7 @@ impl Parts {
         }
     }
 
-    /// The limits that the Service exceeds. `heads` is the number of nodes and zones without a head of their own.
+    /// The limits that the Service exceeds.
     fn over_limits(&self, most: usize, heads: &MadeHeads) -> Vec<Reason> {
         let left_out = self.left_out;
         let heads = heads.left_out_zones + heads.left_out_nodes.len();

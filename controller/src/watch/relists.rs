@@ -61,8 +61,8 @@ impl Relists {
         self.began
     }
 
-    /// Waits until a list is requested and may begin. A request that arrives earlier is kept, also if this is dropped.
-    /// Meanwhile the watch goes on, and usually delivers what the agent has.
+    /// Waits until a list is requested and may begin. A request that arrives earlier counts for [`REQUEST_LIFETIME`], also
+    /// if this is dropped. Meanwhile the watch goes on, and usually delivers what the agent has.
     pub(super) async fn next(&self) {
         sleep_until(self.earliest).await;
         let counts = |asked: &Option<Instant>| {

@@ -1,4 +1,4 @@
-//! What an agent tells a controller beside its acknowledgements: the node's status and newer tokens.
+//! Messages of an agent beside its acknowledgements: the node's status and newer tokens.
 //!
 //! Touches: no input or output; the queue of outgoing messages.
 

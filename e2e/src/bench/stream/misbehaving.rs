@@ -18,7 +18,7 @@ use tonic::transport::Endpoint;
 use super::clients::say;
 use super::objects::node_name;
 use super::place::Way;
-use crate::agent_stream::{AgentStream, hello};
+use crate::agent_stream::{AgentStream, hello, hello_ahead};
 
 /// Number of agents.
 pub(super) const AGENTS: u32 = 6;
@@ -218,17 +218,7 @@ async fn crowd(way: Way, node: String, done: Arc<Done>) {
 
 /// Reports a watermark that no controller reaches, and in every second stream a version that is too long.
 async fn forge(way: Way, node: String, done: Arc<Done>) {
-    let mark = |kind: &str| wire::KindWatermark {
-        kind: kind.into(),
-        newest: u64::MAX,
-        sum: 1,
-    };
-    let ahead = wire::Hello {
-        watermark: Some(wire::Watermark {
-            kinds: ["Node", "Service", "EndpointSlice"].map(mark).into(),
-        }),
-        ..hello(&node)
-    };
+    let ahead = hello_ahead(&node);
     let long = wire::Hello {
         agent_version: "x".repeat(LONG),
         ..ahead.clone()

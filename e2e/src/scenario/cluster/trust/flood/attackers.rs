@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 use super::super::lab::Lab;
 use super::super::tokens;
 use super::sources::{address, connect, proxy};
-use crate::agent_stream::{AgentStream, hello};
+use crate::agent_stream::{AgentStream, hello, hello_ahead};
 use crate::waits::LATER;
 
 /// Nodes in the hands of the attacker: one for oversized messages, one for many streams, the others for watermarks.
@@ -329,17 +329,7 @@ async fn oversize(access: Access, node: String, done: Arc<Done>) {
 
 /// Reports a watermark that no controller reaches, and waits for what the controller does about it.
 async fn run_ahead(access: Access, node: String, done: Arc<Done>) {
-    let mark = |kind: &str| wire::KindWatermark {
-        kind: kind.into(),
-        newest: u64::MAX,
-        sum: 1,
-    };
-    let ahead = wire::Hello {
-        watermark: Some(wire::Watermark {
-            kinds: ["Node", "Service", "EndpointSlice"].map(mark).into(),
-        }),
-        ..hello(&node)
-    };
+    let ahead = hello_ahead(&node);
     loop {
         if let Ok(mut stream) = open(&access, ahead.clone()).await {
             count(&done.ahead);

@@ -90,6 +90,11 @@ struct Before {
 
 impl Before {
     fn of(lab: &Lab<'_>) -> Result<Self> {
+        let connections = lab.connections()?;
+        ensure!(
+            connections == usize::from(HONEST),
+            "{connections} connections are open, not {HONEST}"
+        );
         Ok(Self {
             at: Instant::now(),
             streams: lab.rig.agents()?.streams(),
@@ -97,7 +102,7 @@ impl Before {
             reviews: lab.reviews()?,
             lists: lab.rig.audit()?.lists(),
             memory_kb: memory_kb(lab)?,
-            connections: lab.connections()?,
+            connections,
         })
     }
 
