@@ -14,8 +14,6 @@ use serde_json::Value;
 
 use crate::process;
 
-/// The packages with programs for nodes, built in one invocation so that shared dependencies are built once.
-pub const PACKAGES: &[&str] = &[CONTROLLER, AGENT, "portolan-e2e"];
 /// Their programs.
 const PROGRAMS: &[&str] = &[CONTROLLER, PLUGIN, AGENT, SCENARIOS];
 /// The kubectl plugin `kubectl proxyplan`.
@@ -80,12 +78,13 @@ impl Programs {
         }
         // Separately: otherwise features for one program would enlarge the other one.
         let shipped = |names| -> Result<_> { Ok((shipped(names)?, names, names)) };
-        let plain = |how: &str, packages, programs| {
+        let plain = |how: &str, packages: &'static [&str], programs: &'static [&str]| {
             let how = how.split_whitespace().map(str::to_owned).collect();
             (how, packages, programs)
         };
         let builds: Vec<(Vec<String>, &[&str], &[&str])> = match profile {
-            Profile::Dev => vec![plain("", PACKAGES, PROGRAMS)],
+            // As for tests, so that what they have built is reused.
+            Profile::Dev => vec![plain("--workspace --bins", &[], PROGRAMS)],
             Profile::Release => vec![
                 plain("--release", PACKAGES_BESIDE_AGENT, PROGRAMS_BESIDE_AGENT),
                 shipped(&[AGENT])?,

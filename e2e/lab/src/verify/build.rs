@@ -12,13 +12,11 @@ use crate::closing::Count;
 use crate::nested::{self, Binary, Profile};
 use crate::progress::Step;
 use crate::tiers::{Targets, Work};
+use crate::tools::Release;
 use crate::{process, tools};
 
-/// Tests that a plain `cargo test` does not run.
-const NAMED: &[&str] = &["--test=kernel", "--test=namespaces"];
-
 /// A build and the units that need it.
-type Part = (fn(&Unit) -> bool, fn(&Copy) -> Result<Vec<Binary>>);
+type Part = (fn(&Unit) -> bool, fn(&Copy, &[Unit]) -> Result<Vec<Binary>>);
 
 /// Builds for these units. Returns the binaries and the units that can run; the others have failed.
 ///
@@ -33,19 +31,18 @@ pub(super) fn prepare(
     let mut units = units;
     let step = Step::start("Build");
     let since = Instant::now();
-    let steps: [Part; 3] = [
-        (runs_tests, tests),
-        (runs_programs, programs),
+    let steps: [Part; 2] = [
         (
-            |unit| unit.work.needs_api_server(),
-            |_| tools::ensure().map(|_| Vec::new()),
+            |unit| runs_tests(unit) || runs_programs(unit),
+            tests_and_programs,
         ),
+        (|unit| unit.work.needs_api_server(), control_plane),
     ];
     for (needs, make) in steps {
         if !units.iter().any(needs) {
             continue;
         }
-        match make(copy) {
+        match make(copy, &units) {
             Ok(binaries) => built.extend(binaries),
             Err(error) => {
                 let (blocked, others) = units.into_iter().partition(needs);
@@ -85,28 +82,28 @@ fn runs_programs(unit: &Unit) -> bool {
     }
 }
 
-/// Builds all tests of the workspace. Together, because cargo unifies the features of dependencies over everything
-/// built together: building parts would rebuild most dependencies.
-fn tests(copy: &Copy) -> Result<Vec<Binary>> {
-    let test = ["test", "--no-run", "--workspace"];
-    let mut built = build(copy, &[&test[..], &["--lib", "--bins", "--tests"]].concat())?;
-    built.extend(build(copy, &[&test[..], NAMED].concat())?);
-    built.retain(|binary| binary.tests);
-    Ok(built)
-}
-
-fn programs(copy: &Copy) -> Result<Vec<Binary>> {
-    let packages = nested::PACKAGES
-        .iter()
-        .flat_map(|package| ["--package", package]);
-    let words: Vec<&str> = ["build"].into_iter().chain(packages).collect();
-    build(copy, &words)
-}
-
-fn build(copy: &Copy, words: &[&str]) -> Result<Vec<Binary>> {
+/// Builds all tests of the workspace, also those that a plain `cargo test` does not run, and the programs, which
+/// integration tests start. All in one invocation: with a part of them, cargo would choose other features or profiles
+/// of dependencies and build most of the workspace again.
+fn tests_and_programs(copy: &Copy, _: &[Unit]) -> Result<Vec<Binary>> {
     let mut command = process::cargo()?;
-    command.args(words).envs(copy.environment()?);
+    command
+        .args(["test", "--no-run", "--workspace"])
+        .args(["--lib", "--bins", "--test=*"])
+        .envs(copy.environment()?);
     nested::run_in(&copy.folder, &mut command)
+}
+
+/// The tools of the control plane that these units use.
+fn control_plane(_: &Copy, units: &[Unit]) -> Result<Vec<Binary>> {
+    let units = units.iter().filter(|unit| unit.work.needs_api_server());
+    let words: Vec<&str> = units
+        .map(|unit| match unit.work {
+            Work::Cluster(scenario) => scenario.name,
+            _ => tools::ALL[0],
+        })
+        .collect();
+    tools::ensure_for(Release::Usual, &words).map(|_| Vec::new())
 }
 
 fn fail(units: Vec<Unit>, why: &str, done: &mut Done) -> Result<()> {
