@@ -32,9 +32,10 @@ pub(super) fn not_read(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             &format!("{family} rules cannot be read: no other failure was logged"),
             lab.logged_once(mark, &words),
         );
+        // Before the rule is removed: the agent may notice that at once.
+        let mark = lab.log_end(NODE)?;
         lab.tool(NODE, Program::Nft, &format!("flush chain {table} FOREIGN"))?;
         lab.tool(NODE, Program::Nft, &format!("delete chain {table} FOREIGN"))?;
-        let mark = lab.log_end(NODE)?;
         let what = format!("the plan is in force once {family} rules can be read (S-169)");
         checks.check(&what, lab.heals(mark));
     }
