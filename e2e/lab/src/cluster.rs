@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::tools::Release;
-use crate::{packages, process, progress, scenarios, tools};
+use crate::{packages, process, progress, tools};
 
 /// Runs `portolan-scenarios cluster` with these arguments on this release of Kubernetes, and returns its exit status.
 ///
@@ -27,8 +27,8 @@ pub fn run_scenarios_of(
     sink: &mut dyn Write,
 ) -> Result<u8> {
     let files = nested::root().join("e2e").display().to_string();
-    let words = [&["cluster", "--files", &files], words].concat();
-    run_built(profile, release, &words, sink)
+    let all = [&["cluster", "--files", &files], words].concat();
+    run_built(profile, (release, words), &all, sink)
 }
 
 /// Runs `portolan-scenarios control-plane` with these arguments until a signal ends it.
@@ -37,7 +37,7 @@ pub fn run_scenarios_of(
 /// As [`run_scenarios`].
 pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     let words = [&["control-plane", "--ignore-stdin"], words].concat();
-    run_built(Profile::Dev, Release::Usual, &words, sink)
+    run_built(Profile::Dev, (Release::Usual, tools::ALL), &words, sink)
 }
 
 /// Runs a benchmark of `portolan-scenarios`, release build, on a control plane of this machine.
@@ -45,22 +45,25 @@ pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
 /// # Errors
 /// As [`run_scenarios`].
 pub fn measure(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    run_built(Profile::Release, Release::Usual, words, sink)
+    run_built(Profile::Release, (Release::Usual, tools::ALL), words, sink)
 }
 
 fn run_built(
     profile: Profile,
-    release: Release,
+    (release, scenarios): (Release, &[&str]),
     words: &[&str],
     sink: &mut dyn Write,
 ) -> Result<u8> {
     packages::ensure()?;
-    let assets = tools::ensure_of(release)?;
+    let assets = tools::ensure_for(release, scenarios)?;
     let programs = Programs::build(profile)?;
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command
         .args(words)
         .envs(progress::for_programs())
         .env(tools::ASSETS, &assets);
-    Ok(scenarios::exit_code(nested::stream(&mut command, sink)?))
+    Ok(crate::scenarios::exit_code(nested::stream(
+        &mut command,
+        sink,
+    )?))
 }

@@ -117,17 +117,13 @@ pub fn named(lists: &[&'static [Scenario]], name: &str) -> Result<&'static Scena
 mod tests {
     use std::collections::BTreeSet;
 
-    use portolan_lab::tiers::{TIERS, Work};
+    use portolan_lab::tiers::{TIERS, Tier, Work};
 
     use super::*;
 
     /// Those that `cargo verify` runs in a tier.
-    fn verified(of: impl Fn(&Work) -> Option<&'static str>) -> BTreeSet<&'static str> {
-        TIERS
-            .iter()
-            .flat_map(|tier| tier.work)
-            .filter_map(of)
-            .collect()
+    fn verified(of: impl Fn(Work) -> Option<&'static str>) -> BTreeSet<&'static str> {
+        TIERS.iter().flat_map(Tier::all).filter_map(of).collect()
     }
 
     fn names(lists: &[&'static [Scenario]]) -> BTreeSet<&'static str> {

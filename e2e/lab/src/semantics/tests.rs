@@ -192,11 +192,12 @@ fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
     assert_eq!(
         verdict.summary,
         "semantics: 241 rows, 1 proved by 1 tests, 240 for later; \
-         only the 0 tests of pure, unit were looked for"
+         only the 0 tests of pure, unit were looked for; \
+         1 of 1 rows with a proof on a kernel or an API server keep one in the gate"
     );
     let verdict = judge(&text, &some(&["format"]), false);
     assert!(
-        verdict.summary.ends_with("none was looked for"),
+        verdict.summary.contains("none was looked for; "),
         "{}",
         verdict.summary
     );
@@ -204,6 +205,29 @@ fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
     assert!(wrong.contains("`guest/packet-path` did not run"), "{wrong}");
     // The format is checked regardless of results.
     assert_eq!(judge("[]", &Ran::default(), false).complaints.len(), 241);
+}
+
+#[test]
+fn a_proof_by_a_unit_of_long_runs_is_looked_for_only_there() {
+    for (name, is_long) in [
+        ("guest/coexistence::S-1, a check", true),
+        ("cluster/churn", true),
+        ("guest/packet-path::S-1, a check", false),
+        ("guest/unknown", false),
+    ] {
+        let text = proved(name);
+        let complaints = judge(&text, &ran(&[], &[]), false).complaints;
+        assert_eq!(complaints.is_empty(), is_long, "{complaints:?}");
+        assert_eq!(judge(&text, &ran(&[], &[]), true).complaints.len(), 1);
+    }
+}
+
+/// A change of the gate's units must not remove proofs unnoticed.
+#[test]
+fn the_gate_keeps_a_proof_of_most_rows_on_a_kernel_or_an_api_server() {
+    let text = std::fs::read_to_string(nested::root().join(FILE)).unwrap();
+    let (all, kept) = of_the_gate(&rows::read(&text).unwrap());
+    assert!(all >= 177 && kept >= 150, "{kept} of {all}");
 }
 
 #[test]

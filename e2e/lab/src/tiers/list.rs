@@ -47,41 +47,34 @@ pub const TIERS: &[Tier] = &[
         name: "format",
         title: "the code is formatted",
         work: &[Work::Check("rustfmt", &["fmt", "--all", "--check"])],
+        long: &[],
     },
     Tier {
         name: "lint",
         title: "no warning of the compiler or clippy",
-        work: &[
-            Work::Check(
+        // All tests, also those that a plain `cargo test` does not run and `--all-targets` leaves out.
+        work: &[Work::Check(
+            "clippy",
+            &[
                 "clippy",
-                &[
-                    "clippy",
-                    "--workspace",
-                    "--all-targets",
-                    "--",
-                    "-D",
-                    "warnings",
-                ],
-            ),
-            // Not among cargo's default targets, because a plain `cargo test` does not run them.
-            Work::Check(
-                "clippy-named-tests",
-                &[
-                    "clippy",
-                    "--workspace",
-                    "--test=kernel",
-                    "--test=namespaces",
-                    "--",
-                    "-D",
-                    "warnings",
-                ],
-            ),
-        ],
+                "--workspace",
+                "--lib",
+                "--bins",
+                "--benches",
+                "--examples",
+                "--test=*",
+                "--",
+                "-D",
+                "warnings",
+            ],
+        )],
+        long: &[],
     },
     Tier {
         name: "docs",
         title: "documentation without warnings, private items too",
-        work: &[Work::Check(
+        work: &[],
+        long: &[Work::Check(
             "rustdoc",
             &[
                 "doc",
@@ -105,6 +98,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("ipset-rs", Targets::All),
             Work::Examples(&["ipvs-rs", "ipset-rs"]),
         ],
+        long: &[],
     },
     Tier {
         name: "unit",
@@ -132,6 +126,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests(SIMULATION, Targets::All),
             Work::Tests("portolan-fuzz-targets", Targets::All),
         ],
+        long: &[],
     },
     Tier {
         name: "namespaces",
@@ -140,51 +135,61 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("ipset-rs", Targets::Named(&["kernel"])),
             Work::Tests("portolan-agent", Targets::Named(&["namespaces"])),
         ],
+        long: &[],
     },
     Tier {
         name: "mutations",
         title: "the planner broken on purpose: the named test fails each time",
-        work: &[Work::Mutations(Subject::Planner)],
+        work: &[],
+        long: &[Work::Mutations(Subject::Planner)],
     },
     Tier {
         name: "invariants",
         title: "controller and agent broken on purpose: the simulation detects it each time",
-        work: &[Work::Mutations(Subject::Simulation)],
+        work: &[],
+        long: &[Work::Mutations(Subject::Simulation)],
     },
     Tier {
         name: "fuzz",
         title: "the fuzzer: every parser of input from outside, with coverage guidance",
-        work: &[Work::Fuzz],
+        work: &[],
+        long: &[Work::Fuzz],
     },
     Tier {
         name: "images",
         title: "the container images: made twice, compared with the chart, started",
-        work: &[Work::Images(Profile::Dev)],
+        work: &[],
+        long: &[Work::Images(Profile::Dev)],
     },
     Tier {
         name: "cluster",
         title: "a real Kubernetes API server",
         work: CLUSTER,
+        long: CLUSTER_LONG,
     },
     Tier {
         name: "guest",
         title: "IPVS and traffic on a kernel that has it",
         work: GUEST,
+        long: GUEST_LONG,
     },
     Tier {
         name: "real",
         title: "Kubernetes' own tests, on machines with kubelets and containers",
-        work: &[Work::RealKit, Work::Real("portolan")],
+        work: &[],
+        long: &[Work::RealKit, Work::Real("portolan")],
     },
     Tier {
         name: "schedules",
         title: "state that threads share, under many orders of the threads",
-        work: &[Work::Schedules],
+        work: &[],
+        long: &[Work::Schedules],
     },
     Tier {
         name: "shipped",
         title: "tests, images and scenarios with the build that is released",
-        work: &[
+        work: &[],
+        long: &[
             Work::ShippedTests(PURE),
             Work::Images(Profile::Shipped),
             Work::ShippedScenarios(&["packet-path", "restarts", "faults", "boot"]),
@@ -194,17 +199,20 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "kernels",
         title: "an older and a newer kernel",
-        work: &[Work::Kernel("5.10"), Work::Kernel("7.3")],
+        work: &[],
+        long: &[Work::Kernel("5.10"), Work::Kernel("7.3")],
     },
     Tier {
         name: "operations",
         title: "an installation on machines with kubelets: upgrade, restart, uninstall, other revisions",
-        work: &[Work::RealCommand("operations"), Work::RealCommand("skew")],
+        work: &[],
+        long: &[Work::RealCommand("operations"), Work::RealCommand("skew")],
     },
     Tier {
         name: "versions",
         title: "a control plane of the newest and of the oldest Kubernetes",
-        work: &[
+        work: &[],
+        long: &[
             Work::Kubernetes(Release::Newest),
             Work::Kubernetes(Release::Oldest),
         ],
@@ -212,7 +220,8 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "demo",
         title: "both demos, as users run them",
-        work: &[Work::Demo, Work::ClusterDemo],
+        work: &[Work::Demo],
+        long: &[Work::ClusterDemo],
     },
 ];
 
@@ -229,19 +238,22 @@ const PURE: &[&str] = &[
 ];
 
 const CLUSTER: &[Work] = &[
-    cluster("control-plane", 20),
-    cluster("stores", 40),
     cluster("objects", 30),
     cluster("rules", 30),
     cluster("bad-input", 160),
-    cluster("limits", 125),
     cluster("trust", 45),
+    cluster("install", 230),
+    cluster("waves", 155),
+];
+
+const CLUSTER_LONG: &[Work] = &[
+    cluster("control-plane", 20),
+    cluster("stores", 40),
+    cluster("limits", 125),
     cluster("flood", 35),
     cluster("replicas", 95),
     cluster("open-files", 6),
-    cluster("install", 230),
     cluster("agents", 210),
-    cluster("waves", 155),
     cluster("tenants", 45),
     cluster("guard", 60),
     cluster("traces", 30),
@@ -256,23 +268,26 @@ const GUEST: &[Work] = &[
     guest("refusals", 8),
     guest("packet-path", 116),
     guest("external-path", 128),
-    guest("coexistence", 97),
     guest("addresses", 50),
-    guest("detection-modes", 88),
     guest("restarts", 60),
     guest("schedulers", 90),
     guest("draining", 90),
-    guest("rollout", 80),
     guest("drift", 120),
-    guest("faults", 180),
     guest("health", 46),
-    guest("metrics", 23),
     guest("boot", 63),
     guest("privileges", 14),
     guest("settings", 42),
-    guest("doctor", 60),
     guest("costs", 20),
     guest("udp", 20),
+];
+
+const GUEST_LONG: &[Work] = &[
+    guest("coexistence", 97),
+    guest("detection-modes", 88),
+    guest("rollout", 80),
+    guest("faults", 180),
+    guest("metrics", 23),
+    guest("doctor", 60),
     guest("ipvs-rate", 30),
     guest("bare", 30),
     guest("bootstrap", 80),

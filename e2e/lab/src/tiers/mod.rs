@@ -226,6 +226,16 @@ impl Work {
         self.resource() == Resource::Guest || matches!(self, Self::ShippedScenarios(_))
     }
 
+    /// Whether it runs the test with this name of `e2e/semantics.yaml`, without the tier.
+    #[must_use]
+    pub fn runs(self, test: &str) -> bool {
+        let first = test.split("::").next();
+        match self {
+            Self::Tests(package, _) | Self::IpvsTest(package, ..) => first == Some(package),
+            _ => first == Some(&*self.name()),
+        }
+    }
+
     /// Whether it needs machines with kubelets.
     #[must_use]
     pub fn is_real(self) -> bool {
@@ -258,30 +268,22 @@ pub struct Tier {
     pub name: &'static str,
     /// For people.
     pub title: &'static str,
-    /// Description for people. All units run, also after a failure.
+    /// The units of every run. All run, also after a failure.
     pub work: &'static [Work],
+    /// Further units of `cargo verify --long`. If the tier has no others, they also run when it is selected.
+    pub long: &'static [Work],
 }
 
 impl Tier {
-    /// Whether it runs only with `cargo verify --long` or if selected.
-    #[must_use]
-    pub fn is_only_long(&self) -> bool {
-        let is_long = |work: &Work| {
-            matches!(
-                work,
-                Work::Kernel(_)
-                    | Work::Kubernetes(_)
-                    | Work::RealCommand(_)
-                    | Work::Mutations(Subject::Simulation)
-                    | Work::Fuzz
-                    | Work::Schedules
-                    | Work::ShippedTests(_)
-                    | Work::ShippedScenarios(_)
-                    | Work::ShippedCluster(_)
-                    | Work::Images(Profile::Shipped)
-            )
-        };
-        self.work.iter().all(is_long)
+    /// All units.
+    pub fn all(&self) -> impl Iterator<Item = Work> {
+        self.work.iter().chain(self.long).copied()
+    }
+
+    /// The units of a run of this tier.
+    pub fn selected(&self, long: bool) -> impl Iterator<Item = Work> {
+        let long = (long || self.work.is_empty()).then_some(self.long);
+        self.work.iter().chain(long.into_iter().flatten()).copied()
     }
 
     /// Whether the names of its tests can prove a behaviour.
@@ -289,7 +291,7 @@ impl Tier {
     pub fn has_tests(&self) -> bool {
         let nameless =
             |work: &Work| matches!(work, Work::Check(..) | Work::Mutations(_) | Work::Fuzz);
-        !self.work.iter().all(nameless)
+        !self.all().all(|work| nameless(&work))
     }
 }
 

@@ -31,7 +31,7 @@ fn name(table: &str) -> String {
 }
 
 fn work() -> impl Iterator<Item = Work> {
-    TIERS.iter().flat_map(|tier| tier.work).copied()
+    TIERS.iter().flat_map(Tier::all)
 }
 
 fn runs_test(package: &str, test: &str) -> bool {
@@ -96,8 +96,8 @@ fn tiers_and_the_units_of_each_have_different_names() {
     let names: BTreeSet<&str> = TIERS.iter().map(|tier| tier.name).collect();
     assert_eq!(names.len(), TIERS.len());
     for tier in TIERS {
-        let names: BTreeSet<String> = tier.work.iter().map(|work| work.name()).collect();
-        assert_eq!(names.len(), tier.work.len(), "{}", tier.name);
+        let names: BTreeSet<String> = tier.all().map(Work::name).collect();
+        assert_eq!(names.len(), tier.all().count(), "{}", tier.name);
     }
 }
 
@@ -106,7 +106,7 @@ fn tiers_and_the_units_of_each_have_different_names() {
 fn what_runs_as_shipped_is_also_run_as_built_for_tests() {
     let of_tier = |name: &str| -> BTreeSet<String> {
         let tier = TIERS.iter().find(|tier| tier.name == name).unwrap();
-        tier.work.iter().map(|work| work.name()).collect()
+        tier.all().map(Work::name).collect()
     };
     let (pure, guest, cluster) = (of_tier("pure"), of_tier("guest"), of_tier("cluster"));
     let mut found = 0;

@@ -15,7 +15,21 @@ pub struct Module {
     pub version_package: Option<&'static str>,
     /// Its programs.
     pub tools: &'static [Tool],
+    /// The scenarios that use them; empty if all do. Demos and other commands may use every tool.
+    pub only_for: &'static [&'static str],
 }
+
+impl Module {
+    /// Whether a command with these words may use it: names of scenarios, or [`ALL`].
+    #[must_use]
+    pub fn serves(&self, words: &[&str]) -> bool {
+        let names_it = |word: &&str| ALL.contains(word) || self.only_for.contains(word);
+        self.only_for.is_empty() || words.iter().any(names_it)
+    }
+}
+
+/// The word for all scenarios.
+pub const ALL: &[&str] = &["--all"];
 
 /// A program of a module.
 #[derive(Debug)]
@@ -55,6 +69,7 @@ pub const MODULES: &[Module] = &[
             takes: "about half a minute on 2 cores",
             kind: Kind::Program,
         }],
+        only_for: &[],
     },
     KUBERNETES,
     Module {
@@ -69,6 +84,7 @@ pub const MODULES: &[Module] = &[
             takes: "about a minute on 2 cores",
             kind: Kind::Program,
         }],
+        only_for: &["agents"],
     },
     Module {
         folder: "helm",
@@ -82,6 +98,7 @@ pub const MODULES: &[Module] = &[
             takes: "about two minutes on 2 cores",
             kind: Kind::Program,
         }],
+        only_for: &[],
     },
     Module {
         folder: "jaeger",
@@ -95,6 +112,7 @@ pub const MODULES: &[Module] = &[
             takes: "about two minutes on 2 cores",
             kind: Kind::Program,
         }],
+        only_for: &["traces"],
     },
 ];
 
@@ -131,6 +149,7 @@ const fn kubernetes(folder: &'static str, title: &'static str) -> Module {
         requires: "k8s.io/kubernetes",
         version_package: Some("k8s.io/component-base/version"),
         tools: KUBERNETES_TOOLS,
+        only_for: &[],
     }
 }
 
@@ -198,6 +217,7 @@ pub const NODE_MODULES: &[Module] = &[
                 )
             },
         ],
+        only_for: &[],
     },
     Module {
         folder: "containerd",
@@ -221,6 +241,7 @@ pub const NODE_MODULES: &[Module] = &[
                 "some seconds",
             ),
         ],
+        only_for: &[],
     },
     Module {
         folder: "flannel",
@@ -232,6 +253,7 @@ pub const NODE_MODULES: &[Module] = &[
             "portolan/tools/flannel",
             "about two minutes",
         )],
+        only_for: &[],
     },
     Module {
         folder: "coredns",
@@ -243,6 +265,7 @@ pub const NODE_MODULES: &[Module] = &[
             "portolan/tools/coredns",
             "about two minutes",
         )],
+        only_for: &[],
     },
 ];
 

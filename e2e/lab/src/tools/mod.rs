@@ -23,7 +23,7 @@ use crate::{cache, process};
 use go::Source;
 use list::OTHER_KUBERNETES;
 pub use list::{
-    Kind, MODULES, Module, NODE_MODULES, Release, Tool, are_of_nodes, are_of_other_kubernetes,
+    ALL, Kind, MODULES, Module, NODE_MODULES, Release, Tool, are_of_nodes, are_of_other_kubernetes,
 };
 use version::Version;
 
@@ -65,16 +65,16 @@ pub fn beside_nodes() -> Result<PathBuf> {
 /// # Errors
 /// Go is missing or too old, or a build or a download failed.
 pub fn ensure() -> Result<PathBuf> {
-    ensure_of(Release::Usual)
+    ensure_for(Release::Usual, ALL)
 }
 
-/// The same with the control plane of this Kubernetes release.
+/// The same with the control plane of this Kubernetes release, and without tools that only other scenarios use.
 ///
 /// # Errors
 /// As [`ensure`].
-pub fn ensure_of(release: Release) -> Result<PathBuf> {
+pub fn ensure_for(release: Release, words: &[&str]) -> Result<PathBuf> {
     let mut chosen: Vec<(&str, PathBuf)> = Vec::new();
-    for module in MODULES {
+    for module in MODULES.iter().filter(|module| module.serves(words)) {
         let is_of_release = |(other, _): &&(Release, Module)| *other == release;
         let module = match OTHER_KUBERNETES.iter().find(is_of_release) {
             Some((_, other)) if other.requires == module.requires => other,
@@ -221,6 +221,18 @@ mod tests {
     fn a_program_without_version_output_has_no_version() {
         assert_eq!(ask(Path::new("/bin/true"), &["--version-of-nothing"]), None);
         assert_eq!(ask(Path::new("/nonexistent/etcd"), &["--version"]), None);
+    }
+
+    #[test]
+    fn a_scenario_gets_the_tools_that_it_uses() {
+        let of = |words: &[&str]| -> Vec<&str> {
+            let used = MODULES.iter().filter(|module| module.serves(words));
+            used.map(|module| module.folder).collect()
+        };
+        assert_eq!(of(&["rules"]), ["etcd", "kubernetes", "helm"]);
+        assert!(of(&["rules", "agents"]).contains(&"kwok"));
+        assert!(of(&["traces"]).contains(&"jaeger"));
+        assert_eq!(of(ALL).len(), MODULES.len());
     }
 
     #[test]

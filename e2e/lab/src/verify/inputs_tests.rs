@@ -39,7 +39,7 @@ fn keys(files: &Files, machine: &Machine, long: bool) -> BTreeMap<String, String
     };
     let units = TIERS
         .iter()
-        .flat_map(|tier| tier.work.iter().map(move |work| (tier.name, *work)));
+        .flat_map(|tier| tier.all().map(move |work| (tier.name, work)));
     let key =
         |(tier, work): (&str, Work)| (format!("{tier}/{}", work.name()), inputs.key(tier, work));
     units.map(key).collect()
@@ -143,7 +143,6 @@ fn a_test_of_a_crate_runs_that_crate_alone_again() {
         "format/rustfmt",
         "guest/ipvs-rs kernel",
         "lint/clippy",
-        "lint/clippy-named-tests",
         "pure/ipvs-rs",
         "shipped/tests",
         "unit/portolan-e2e chart_readme dependencies licences module_cycles monitoring",
@@ -247,9 +246,9 @@ fn files_that_are_compiled_into_the_schedules_run_them_again() {
 #[test]
 fn only_packages_of_the_unit_of_examples_have_examples() {
     let (files, workspace) = project();
-    let works = TIERS.iter().flat_map(|tier| tier.work);
+    let works = TIERS.iter().flat_map(|tier| tier.all());
     let packages = works.filter_map(|work| match work {
-        Work::Examples(packages) => Some(*packages),
+        Work::Examples(packages) => Some(packages),
         _ => None,
     });
     let packages: Vec<&str> = packages.flatten().copied().collect();
@@ -276,7 +275,7 @@ fn only_packages_of_the_unit_of_examples_have_examples() {
 
 #[test]
 fn every_scenario_has_a_part_that_declares_it() {
-    for work in TIERS.iter().flat_map(|tier| tier.work) {
+    for work in TIERS.iter().flat_map(|tier| tier.all()) {
         if let Work::Scenario(scenario) | Work::Cluster(scenario) = work {
             let others = scenarios::of_others(&project().0, scenario.name);
             assert!(!others.is_empty(), "{} is declared nowhere", scenario.name);

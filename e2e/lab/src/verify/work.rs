@@ -58,7 +58,7 @@ pub fn run(names: &[String], how: How) -> Result<bool> {
 fn named(name: &str) -> Result<Work> {
     let units = TIERS
         .iter()
-        .flat_map(|tier| tier.work.iter().map(move |work| (tier, *work)));
+        .flat_map(|tier| tier.all().map(move |work| (tier, work)));
     let mut found = units.filter(|(tier, work)| name == format!("{}/{}", tier.name, work.name()));
     let (_, work) = found
         .next()
@@ -242,10 +242,10 @@ fn is_among(binary: &Binary, package: &str, targets: Targets) -> bool {
 }
 
 fn runs_by_name(package: &str, test: &str) -> bool {
-    let mut all = TIERS.iter().flat_map(|tier| tier.work);
+    let mut all = TIERS.iter().flat_map(|tier| tier.all());
     all.any(|work| match work {
         Work::Tests(of, Targets::Named(tests)) | Work::IpvsTest(of, Targets::Named(tests), _) => {
-            *of == package && tests.contains(&test)
+            of == package && tests.contains(&test)
         }
         _ => false,
     })
