@@ -249,10 +249,14 @@ impl LightAgents {
         }
     }
 
-    /// From now on the agents of these nodes fail while this scheduler is in their settings.
+    /// From now on the agents of these nodes fail while this scheduler is in their settings. None of them has failed
+    /// for it yet.
     pub fn dislike<'n>(&self, scheduler: &str, nodes: impl IntoIterator<Item = &'n str>) {
         for agent in nodes.into_iter().filter_map(|node| self.agents.get(node)) {
-            locked(&agent.dislike).scheduler = Some(scheduler.to_owned());
+            *locked(&agent.dislike) = Dislike {
+                scheduler: Some(scheduler.to_owned()),
+                met: false,
+            };
         }
     }
 

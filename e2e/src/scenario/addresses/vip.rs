@@ -92,8 +92,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     served(lab, checks);
     for address in &ADDRESSES {
         let Address { family, prefix, .. } = address;
-        lab.ip(NODE_A, &format!("{family} address del {prefix} dev eth0"))?;
         let since = Instant::now();
+        lab.ip(NODE_A, &format!("{family} address del {prefix} dev eth0"))?;
         checks.check(
             &format!("{prefix} is served as long as the status has it (S-17)"),
             lab.soon_answers(

@@ -169,9 +169,9 @@ fn churn(rig: &mut Rig<'_>, bulk: &Bulk, form: Form) -> Result<Made> {
         if let Some((_, killed)) =
             kills.next_if(|(at, _)| start.elapsed() >= form.lasts * *at / 100)
         {
-            kill(rig, killed)?;
+            let restarted = kill(rig, killed)?;
             if matches!(killed, Killed::Part(Part::ApiServer)) {
-                made.restarted = Some(Instant::now());
+                made.restarted = Some(restarted);
             }
         }
         let change = Change::draw(&mut chance, form.services);
@@ -188,17 +188,18 @@ fn churn(rig: &mut Rig<'_>, bulk: &Bulk, form: Form) -> Result<Made> {
     Ok(made)
 }
 
-fn kill(rig: &mut Rig<'_>, killed: Killed) -> Result<()> {
+/// Kills a program, and starts it again. Returns the time in between: it may be used before its start is noticed.
+fn kill(rig: &mut Rig<'_>, killed: Killed) -> Result<Instant> {
     match killed {
-        Killed::Part(part) => {
-            rig.plane.kill(part)?;
-            rig.plane.start_part(part)
-        }
-        Killed::Controller => {
-            rig.kill_controller()?;
-            rig.start_controller()
-        }
+        Killed::Part(part) => rig.plane.kill(part)?,
+        Killed::Controller => rig.kill_controller()?,
     }
+    let restarted = Instant::now();
+    match killed {
+        Killed::Part(part) => rig.plane.start_part(part)?,
+        Killed::Controller => rig.start_controller()?,
+    }
+    Ok(restarted)
 }
 
 /// One change of the cluster.

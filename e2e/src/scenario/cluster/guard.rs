@@ -302,10 +302,11 @@ fn restarted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let replica = &mut lab.replicas.all[index];
         replica.running.take().context("it does not run")?.kill()?;
         replica.start()?;
-        // The log continues across restarts: it says once per start that the controller waits.
         let replica = &lab.replicas.all[index];
         let result = lab.replicas.eventually("it to wait", SOON, || {
-            let waits = replica.said().contains("before this controller started");
+            let waits = replica
+                .said_since_start()
+                .contains("before this controller started");
             waits.then_some(()).context("it does not say so")
         });
         checks.check(

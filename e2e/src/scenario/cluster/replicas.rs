@@ -131,7 +131,7 @@ impl Replica {
     }
 
     /// Its log since its last start.
-    fn said_since_start(&self) -> String {
+    pub(super) fn said_since_start(&self) -> String {
         let said = self.said();
         let last = said.rsplit_once(": started ").map(|(_, last)| last);
         last.unwrap_or(&said).to_owned()

@@ -256,21 +256,23 @@ fn before(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     }
     lab.replicas
         .rig
-        .configure(&json!({"rollout": {"soak": "1s", "maxParallel": 2}}))
+        .configure(&json!({"rollout": {"soak": "10m", "maxParallel": 2}}))
 }
 
 fn rollout(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let rig = &lab.replicas.rig;
     rig.configure(&json!({"settings": {"scheduler": NEW}}))?;
-    lab.until_rollout("the first zone", STEP, |seen| seen["wave"] == "zone zone-1")?;
+    // The canary is watched until the soak time becomes shorter, however long the tenant takes.
+    lab.until_rollout("the canary", STEP, |seen| seen["phase"] == "Soaking")?;
     lab.annotate(MISSING)?;
     rig.plane.apply(REFUSED)?;
     let seen = lab.rollout()?;
     checks.require(
         "the tenant acts in the middle of a rollout",
-        seen["phase"] != "Complete",
+        seen["phase"] == "Soaking" && seen["wave"] == "canary",
         &seen.to_string(),
     );
+    rig.configure(&json!({"rollout": {"soak": "1s"}}))?;
     let end = lab.until_rollout("the end of the rollout", COMPLETE, |seen| {
         seen["phase"] == "Complete" || seen["phase"] == "RolledBack"
     })?;

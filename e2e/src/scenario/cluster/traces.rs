@@ -286,11 +286,11 @@ fn sampled(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let no = kept("no");
     let rig = &lab.rig;
     rig.eventually("the first plans", TRACED, || more_than(&no, 0.0))?;
-    let (known, left_out) = (lab.known()?, lab.metric(&no)?);
     // Agents have to be connected again, or the trace has no node.
     rig.eventually("both agents", TRACED, || {
         more_than("portolan_controller_nodes_in_force", 1.5)
     })?;
+    let (known, left_out) = (lab.known()?, lab.metric(&no)?);
     lab.annotate("lc")?;
     rig.eventually("a change to end", TRACED, || more_than(&no, left_out))?;
     std::thread::sleep(SETTLES);

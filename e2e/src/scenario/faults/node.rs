@@ -209,8 +209,8 @@ pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     right(lab, mark)?;
     let record = state.join("virtual-servers");
     let before = std::fs::read_to_string(&record)?;
-    let filling = disk.fill()?;
     let mark = lab.log_end(NODE)?;
+    let filling = disk.fill()?;
     checks.check(
         "the disk is full: Services are served, new ones too",
         lab.follows(&Family::ALL),

@@ -167,9 +167,9 @@ pub(super) fn without_controller(lab: &mut Lab<'_>, checks: &mut Checks) -> Resu
 /// A failure that lasts longer than allowed.
 pub(super) fn late(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("a failure that lasts");
+    let began = Instant::now();
     lab.tool(NODE, Program::Nft, "add chain ip filter FOREIGN")?;
     lab.tool(NODE, Program::Nft, &format!("add rule {FOREIGN}"))?;
-    let began = Instant::now();
     let turned = lab.eventually("/livez to turn", PERIOD * 3 + SOON, || {
         let response = ask_node(lab, "/livez")?;
         ensure_status(&response, 503)?;

@@ -237,11 +237,12 @@ fn forgotten(lab: &Lab<'_>, family: Family) -> Result<()> {
     let to = Service::Sticky.at(family, 53);
     let me = POD.address(family).to_string();
     let first = datagram(lab, to)?;
+    let mut last = Instant::now();
     for _ in 0..3 {
+        last = Instant::now();
         let next = datagram(lab, to)?;
         ensure!(next == first, "met {next} and {first} within the timeout");
     }
-    let start = Instant::now();
     ensure!(
         templates(lab, to)?.contains(&me),
         "the kernel keeps no client"
@@ -250,7 +251,7 @@ fn forgotten(lab: &Lab<'_>, family: Family) -> Result<()> {
         ensure!(!templates(lab, to)?.contains(&me), "it is there");
         Ok(())
     })?;
-    let after = start.elapsed();
+    let after = last.elapsed();
     // It counts in seconds from the last datagram, and rounds.
     ensure!(
         after >= Duration::from_secs(2),

@@ -12,8 +12,8 @@ use portolan_agent::receive::{Address, Addresses};
 use serde_json::{Value, json};
 
 use super::super::release::{NAMESPACE, Release, arguments};
-use super::TRACK;
 use super::fleet::{Fleet, Ways};
+use super::{STEP, TRACK, WAVE};
 use crate::control_plane::kubelet::LabNode;
 use crate::control_plane::{Options, Reach};
 use crate::harness::Environment;
@@ -25,6 +25,8 @@ use crate::stage::Stage;
 const NODES: [u8; 2] = [60, 30];
 /// Maximum number of nodes without an agent at one time.
 pub(super) const MAX_UNAVAILABLE: usize = 6;
+/// A soak time that does not end while the scenario waits.
+const WATCHED: [&str; 2] = ["--set", "config.spec.rollout.soak=10m"];
 /// Until pods of controllers run.
 const RUNNING: Duration = Duration::from_secs(60);
 /// Until the certificate is there.
@@ -153,6 +155,27 @@ impl<'a> Lab<'a> {
         let values = values(tag);
         let words = [&texts(&values), more].concat();
         self.release.upgrade(&words).map(drop)
+    }
+
+    /// As [`Self::change_with`], and waits until the canary has the change. It is then watched for a long soak time,
+    /// so what is checked cannot change meanwhile.
+    pub(super) fn change_canary(&self, tag: &str, more: &[&str]) -> Result<Seen> {
+        self.change_with(tag, &[more, &WATCHED].concat())?;
+        self.until("the canary to be watched", STEP, |seen| {
+            seen.text("wave") == "canary" && seen.text("phase") == "Soaking"
+        })
+    }
+
+    /// Lets the next wave begin, and waits until all its nodes have the change, which are then watched like the
+    /// canary.
+    pub(super) fn next_wave(&self, now: &str, tag: &str, more: &[&str]) -> Result<Seen> {
+        self.change_with(tag, more)?;
+        let what = format!("the wave after {now}");
+        self.until(&what, WAVE, |seen| seen.text("wave") != now)?;
+        self.change_with(tag, &[more, &WATCHED].concat())?;
+        self.until(&format!("{what} to be watched"), WAVE, |seen| {
+            seen.text("wave") != now && seen.text("phase") == "Soaking"
+        })
     }
 
     /// Runs `kubectl proxyplan rollout`.

@@ -95,30 +95,18 @@ fn begin(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 fn settings_alone(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let nodes = lab.nodes() + 1;
     let before = lab.fleet.starts();
-    lab.change_with("2", &["--set", "config.spec.settings.scheduler=mh"])?;
-    let mut most = 0;
-    for (wave, phase) in [
-        ("canary", "Soaking"),
-        ("zone zone-1", ""),
-        ("zone zone-2", ""),
-    ] {
-        lab.until(&format!("wave {wave} of a scheduler"), WAVE, |seen| {
-            seen.text("wave") == wave && (phase.is_empty() || seen.text("phase") == phase)
-        })?;
-        let with = lab.fleet.with_scheduler("mh").len();
-        ensure!(
-            with >= most,
-            "{with} nodes have it in {wave}, {most} had it before"
-        );
-        if wave == "canary" {
-            checks.require(
-                "only the canary tries a new scheduler",
-                with == 1,
-                &format!("{with} have it"),
-            );
-        }
-        most = with;
-    }
+    let scheduler = ["--set", "config.spec.settings.scheduler=mh"];
+    lab.change_canary("2", &scheduler)?;
+    let with = lab.fleet.with_scheduler("mh").len();
+    checks.require(
+        "only the canary tries a new scheduler",
+        with == 1,
+        &format!("{with} have it"),
+    );
+    let seen = lab.next_wave("canary", "2", &scheduler)?;
+    let with = lab.fleet.with_scheduler("mh").len();
+    ensure!((2..nodes).contains(&with), "{with} have it: {seen:?}");
+    lab.change_with("2", &scheduler)?;
     lab.until("all nodes to have the scheduler", WAVE, |seen| {
         seen.text("phase") == "Complete" && lab.fleet.with_scheduler("mh").len() == nodes
     })?;

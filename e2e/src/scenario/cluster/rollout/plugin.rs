@@ -11,6 +11,8 @@ use crate::program::Program;
 
 /// The scheduler of the nodes before and after.
 const FORMER: &str = "lc";
+/// The scheduler that was rolled back.
+const FAILING: &str = "sed";
 
 /// A Service for `explain`, with one static endpoint.
 const WEB: &str = "
@@ -70,9 +72,12 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
 
 /// A change that was rolled back a moment ago is retried and fails again.
 fn try_again(replicas: &Replicas<'_>, checks: &mut Checks) -> Result<()> {
+    let agents = replicas.rig.agents()?;
+    let failed: Vec<_> = agents.disliked().map(str::to_owned).collect();
+    agents.dislike(FAILING, failed.iter().map(String::as_str));
     let resumed = replicas.printed(&["rollout", "resume"])?;
-    until(replicas, "it to be tried again", STEP, |seen| {
-        seen.text("phase") != "RolledBack"
+    until(replicas, "it to fail again", STEP, |_| {
+        agents.disliked().next().is_some()
     })?;
     let seen = until(replicas, "it to be rolled back again", STEP, |seen| {
         seen.text("phase") == "RolledBack" && seen.with(FORMER).len() == usize::from(NODES)
