@@ -86,6 +86,7 @@ pub const CLUSTER: &[Scenario] = &[
     cluster::FLOOD,
     cluster::REPLICAS,
     cluster::OPEN_FILES,
+    cluster::CHART,
     cluster::INSTALL,
     cluster::AGENTS,
     cluster::WAVES,

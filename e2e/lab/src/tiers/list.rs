@@ -242,12 +242,13 @@ const CLUSTER: &[Work] = &[
     cluster("rules", 30),
     cluster("bad-input", 160),
     cluster("trust", 45),
-    cluster("install", 230),
+    cluster("install", 150),
     cluster("waves", 155),
 ];
 
 const CLUSTER_LONG: &[Work] = &[
     cluster("control-plane", 20),
+    cluster("chart", 110),
     cluster("stores", 40),
     cluster("limits", 125),
     cluster("flood", 35),

@@ -28,7 +28,7 @@ pub(super) use agent_waves::SCENARIO as AGENTS;
 pub(super) use bad_input::SCENARIO as BAD_INPUT;
 pub(super) use churn::SCENARIO as CHURN;
 pub(super) use guard::SCENARIO as GUARD;
-pub(super) use install::SCENARIO as INSTALL;
+pub(super) use install::{CHART, SCENARIO as INSTALL};
 pub(super) use limits::SCENARIO as LIMITS;
 pub(super) use memory::SCENARIO as MEMORY;
 pub(super) use objects::SCENARIO as OBJECTS;

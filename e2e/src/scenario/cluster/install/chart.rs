@@ -1,7 +1,5 @@
 //! The chart: rendering without a cluster, and validation of the result by an API server.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,8 +10,15 @@ use super::alerts;
 use super::lab::Lab;
 use crate::checks::Checks;
 use crate::program::Program;
+use crate::scenario::Scenario;
 use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
+
+pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
+    name: "chart",
+    shows: "the chart as helm renders it without a cluster: its values, and alerts that fire when they should",
+    run,
+};
 
 /// The required values.
 const LEAST: [&str; 4] = [
@@ -101,8 +106,8 @@ const NO_OPERATOR: [&str; 4] = [
     "monitoring.podMonitors=false",
 ];
 
-/// All checks that need no cluster.
-pub(super) fn run(stage: &Stage, chart: &Path, checks: &mut Checks) -> Result<()> {
+fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
+    let chart = &stage.files.beside("charts/portolan")?;
     let path = chart.display().to_string();
     let full = stage.files.beside("e2e/api/chart/full-values.yaml")?;
     let full = full.display().to_string();

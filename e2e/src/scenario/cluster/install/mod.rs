@@ -19,6 +19,7 @@ use crate::harness::{Environment as _, run_parts};
 use crate::program::Program;
 use crate::scenario::Scenario;
 use crate::stage::Stage;
+pub(in crate::scenario) use chart::SCENARIO as CHART;
 use lab::{Lab, NODES, SET};
 
 pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
@@ -35,7 +36,6 @@ const WRITTEN: Duration = Duration::from_secs(60);
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let chart = stage.files.beside("charts/portolan")?;
-    chart::run(stage, &chart, checks)?;
     let mut lab = Lab::start(stage, chart)?;
     checks.check(
         "before the install, kubectl proxyplan already shows and explains what Portolan would do",
