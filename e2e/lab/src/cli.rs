@@ -138,6 +138,9 @@ struct Verify {
     /// Prints what would run, and its last duration, and runs nothing
     #[arg(long)]
     list: bool,
+    /// Runs only what failed in the last run
+    #[arg(long, conflicts_with = "tiers")]
+    failed: bool,
     #[command(flatten)]
     how: How,
 }
@@ -279,6 +282,7 @@ fn run(command: Command) -> Result<u8> {
                 tiers: verify.tiers,
                 fresh: verify.fresh,
                 list: verify.list,
+                failed: verify.failed,
                 how: verify.how.parse(),
             };
             Ok(u8::from(!verify::run(&order)?))

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use super::Done;
 use super::batch::{Outcome, Unit};
 use super::copy::Copy;
+use super::done::Done;
 use crate::closing::Count;
 use crate::nested::{self, Binary, Profile};
 use crate::progress::Step;

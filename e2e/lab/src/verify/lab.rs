@@ -53,11 +53,13 @@ fn is_other_part(part: &str, work: Work) -> bool {
 
 /// Files of [`FOLDER`] that select units, order them, determine inputs, store results and print them. None of them
 /// affects how a unit runs. The list of units counts by each unit's own entry, which is in its key.
-pub(super) const BESIDE_UNITS: [&str; 9] = [
+pub(super) const BESIDE_UNITS: [&str; 11] = [
     "src/tiers/list.rs",
+    "src/verify/done.rs",
     "src/verify/inputs.rs",
     "src/verify/lab.rs",
     "src/verify/mod.rs",
+    "src/verify/repeat.rs",
     "src/verify/report.rs",
     "src/verify/results.rs",
     "src/verify/scenarios.rs",

@@ -9,9 +9,11 @@ mod batch;
 mod build;
 mod child;
 mod copy;
+mod done;
 mod inputs;
 mod lab;
 mod machine;
+mod repeat;
 mod report;
 mod results;
 mod scenarios;
@@ -20,22 +22,19 @@ mod space;
 mod work;
 mod workspace;
 
-use std::io::Write as _;
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::closing::Count;
-use crate::progress::{print, say, seconds};
-use crate::semantics::{self, Ran, Verdict};
+use crate::progress::{print, seconds};
 use crate::tiers::{Resource, TIERS, Tier, Work};
 use crate::{cache, packages};
 use batch::{Outcome, Unit};
 use copy::Copy;
+use done::Done;
 use inputs::Inputs;
 use machine::Machine;
-use report::{Processors, Row};
+use report::Processors;
 use results::{Record, Results};
 pub use work::{How, run as run_units};
 use workspace::Workspace;
@@ -52,6 +51,8 @@ pub struct Order {
     pub fresh: bool,
     /// Only print what would run.
     pub list: bool,
+    /// Run only what failed in the last run.
+    pub failed: bool,
     /// How units run.
     pub how: How,
 }
@@ -78,7 +79,23 @@ pub fn run(order: &Order) -> Result<bool> {
         space::check(&copy.target)?;
     }
     let results = Results::open()?;
-    let units = units(&tiers, &copy, order.how)?;
+    let units = match order.failed {
+        true => {
+            let failed = results.failed();
+            let all = units(
+                &TIERS.iter().collect::<Vec<_>>(),
+                &copy,
+                How {
+                    long: true,
+                    ..order.how
+                },
+            )?;
+            all.into_iter()
+                .filter(|unit| failed.contains(&unit.path()))
+                .collect()
+        }
+        false => units(&tiers, &copy, order.how)?,
+    };
     let mut done = Done::default();
     let mut todo = Vec::new();
     for unit in units {
@@ -89,40 +106,91 @@ pub fn run(order: &Order) -> Result<bool> {
         }
     }
     if order.list {
-        let last = |unit: &Unit| results.newest(unit.tier, &unit.name);
-        let todo: Vec<_> = todo
-            .iter()
-            .map(|unit| (unit.tier, unit.name.as_str(), last(unit)))
-            .collect();
-        print(&report::list(&todo, done.rows.len()))?;
+        print(&listed(todo, done.rows.len(), &results))?;
         return Ok(true);
     }
     if !todo.is_empty() {
-        print(&format!(
-            "seed {}: `cargo verify --seed {0}` repeats what chance decides",
-            order.how.seed
-        ))?;
-        let (binaries, todo) = build::prepare(todo, &copy, &mut done)?;
-        let built = cache::run_folder("verify")?.join("built.json");
-        build::write(&binaries, &built)?;
-        let expected = |unit: &Unit| expected(&results, unit);
-        let batches = schedule::batches(todo, workers, expected);
-        let run = |batch: &_, events: &_| child::run(batch, &copy, &built, order.how, events);
-        schedule::run(batches, workers, &run, |unit, outcome| {
-            keep(&results, &unit, &outcome)?;
-            done.ended(unit, outcome)
-        })?;
+        run_todo(todo, order.how, &copy, &results, &mut done)?;
     }
+    results.keep_failed(&done.failed())?;
     let used = Processors::look().zip(before);
     let used = used
         .map(|(now, before)| now.since(before))
         .unwrap_or_default();
+    let judged = (!order.failed).then_some(&tiers[..]);
     done.close(
         &copy.folder,
-        &tiers,
-        order.how.long,
+        judged,
+        order.how,
         &format!("{}, {used}", seconds(since.elapsed())),
     )
+}
+
+/// What would run.
+fn listed(todo: Vec<Unit>, cached: usize, results: &Results) -> String {
+    let last = |unit: &Unit| results.newest(unit.tier, &unit.name);
+    let rows: Vec<_> = todo
+        .iter()
+        .map(|unit| (unit.tier, unit.name.clone(), last(unit)))
+        .collect();
+    let expected = |unit: &Unit| expected(results, unit);
+    let wall = schedule::expected(
+        &schedule::batches(todo, workers, expected),
+        workers,
+        expected,
+    );
+    report::list(&rows, cached, wall)
+}
+
+/// Builds, runs the units, and repeats the few that failed and may.
+fn run_todo(
+    todo: Vec<Unit>,
+    how: How,
+    copy: &Copy,
+    results: &Results,
+    done: &mut Done,
+) -> Result<()> {
+    print(&format!(
+        "seed {}: `cargo verify --seed {0}` repeats what chance decides",
+        how.seed
+    ))?;
+    let (binaries, todo) = build::prepare(todo, copy, done)?;
+    let folder = cache::run_folder("verify")?;
+    let built = folder.join("built.json");
+    build::write(&binaries, &built)?;
+    let batches = schedule::batches(todo, workers, |unit| expected(results, unit));
+    let homes = repeat::homes(&batches);
+    let run = |batch: &_, events: &_| child::run(batch, copy, &built, how, events);
+    let mut failures = Vec::new();
+    schedule::run(batches, workers, &run, |unit, outcome| {
+        keep(results, &unit, &outcome)?;
+        failures.extend(done.ended(unit, outcome)?);
+        Ok(())
+    })?;
+    if repeat::events(&failures, &homes) > repeat::MOST_EVENTS {
+        failures
+            .into_iter()
+            .for_each(|failure| done.failed_at_last(failure));
+        return Ok(());
+    }
+    for failure in failures {
+        let again = schedule::Batch {
+            resource: failure.unit.work.resource(),
+            units: vec![failure.unit.clone()],
+        };
+        let mut second = None;
+        schedule::run(
+            vec![again],
+            |_| 1,
+            &run,
+            |_, outcome| {
+                second = Some(outcome);
+                Ok(())
+            },
+        )?;
+        done.repeated(failure, second.unwrap_or_default(), &folder)?;
+    }
+    Ok(())
 }
 
 /// The tiers with these names; by default all that have units in this form.
@@ -195,102 +263,6 @@ fn keep(results: &Results, unit: &Unit, outcome: &Outcome) -> Result<()> {
         at: now.as_secs(),
     };
     results.keep(unit.tier, &unit.name, &unit.key, &record)
-}
-
-/// The ended units.
-#[derive(Default)]
-struct Done {
-    rows: Vec<Row>,
-    ran: Ran,
-}
-
-impl Done {
-    fn cached(&mut self, unit: Unit, record: Record) -> Result<()> {
-        let age = record.age();
-        print(&format!(
-            "{} {}: {} passed (cached, {} ago)",
-            unit.tier,
-            unit.name,
-            record.passed,
-            report::ago(age)
-        ))?;
-        self.ran
-            .entry(unit.tier)
-            .or_default()
-            .passed
-            .extend(record.names);
-        self.rows.push(Row {
-            tier: unit.tier,
-            unit: unit.name,
-            count: Count {
-                passed: record.passed,
-                failed: 0,
-            },
-            complaint: None,
-            took: Duration::from_secs_f64(record.seconds),
-            cpu: record.cpu,
-            cached: Some(age),
-        });
-        Ok(())
-    }
-
-    /// Prints a unit's output and its result.
-    fn ended(&mut self, unit: Unit, outcome: Outcome) -> Result<()> {
-        let passed = outcome.count.failed == 0;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "\n== {} {} ==", unit.tier, unit.name)?;
-        out.write_all(&outcome.output)?;
-        drop(out);
-        if let Some(complaint) = &outcome.complaint {
-            say(&format!("{} {}: {complaint}", unit.tier, unit.name));
-        }
-        let again = match passed {
-            true => String::new(),
-            false => format!("; alone: {}", unit.work.command()),
-        };
-        print(&format!(
-            "== {} {}: {} in {}{again} ==",
-            unit.tier,
-            unit.name,
-            if passed { "passed" } else { "FAILED" },
-            seconds(outcome.took),
-        ))?;
-        self.ran.entry(unit.tier).or_default().add(outcome.seen);
-        self.rows.push(Row {
-            tier: unit.tier,
-            unit: unit.name,
-            count: outcome.count,
-            complaint: outcome.complaint,
-            took: outcome.took,
-            cpu: outcome.cpu,
-            cached: None,
-        });
-        Ok(())
-    }
-
-    /// Prints the table, the sum, and the state of the behaviour table.
-    fn close(mut self, copy: &Path, tiers: &[&Tier], long: bool, used: &str) -> Result<bool> {
-        print(&format!("\n{}{used}", report::table(&mut self.rows)))?;
-        let mut sum = Count::default();
-        self.rows.iter().for_each(|row| sum += row.count);
-        print(&format!("{} passed, {} failed", sum.passed, sum.failed))?;
-        for tier in tiers {
-            self.ran.entry(tier.name).or_default();
-        }
-        let verdict = shown(copy, &self.ran, long)?;
-        for complaint in &verdict.complaints {
-            print(&format!("{}: {complaint}", semantics::FILE))?;
-        }
-        print(&verdict.summary)?;
-        Ok(sum.failed == 0 && verdict.complaints.is_empty())
-    }
-}
-
-/// The state of the behaviour table according to the tests that ran.
-fn shown(copy: &Path, ran: &Ran, long: bool) -> Result<Verdict> {
-    let path = copy.join(semantics::FILE);
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    Ok(semantics::judge(&text, ran, long))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The final report: a table of all units, the slowest first, and sums.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::results::Record;
@@ -21,14 +22,63 @@ pub(super) struct Row {
     pub(super) took: Duration,
     /// Processor time, seconds.
     pub(super) cpu: f64,
-    /// Age of the result, if it is cached.
-    pub(super) cached: Option<Duration>,
+    /// How it ended.
+    pub(super) state: State,
+    /// The command that runs it alone.
+    pub(super) again: String,
+}
+
+/// How a unit ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Passed,
+    Failed,
+    /// It failed, then passed alone; the file has both outputs.
+    Flaky(PathBuf),
+    /// It passed this long ago.
+    Cached(Duration),
+}
+
+impl Row {
+    fn cached(&self) -> Option<Duration> {
+        match self.state {
+            State::Cached(age) => Some(age),
+            State::Passed | State::Failed | State::Flaky(_) => None,
+        }
+    }
+}
+
+/// The failed and the flaky units, with the command that repeats each; empty if there are none.
+pub(super) fn not_well(rows: &[Row], seed: u64) -> String {
+    let mut text = String::new();
+    for row in rows {
+        // Writing to a string cannot fail.
+        let _ = match &row.state {
+            State::Failed => writeln!(text, "FAILED {} {}: {}", row.tier, row.unit, row.again),
+            State::Flaky(outputs) => {
+                let outputs = outputs.display();
+                writeln!(
+                    text,
+                    "flaky  {} {}: {}; outputs: {outputs}",
+                    row.tier, row.unit, row.again
+                )
+            }
+            State::Passed | State::Cached(_) => continue,
+        };
+    }
+    if rows.iter().any(|row| row.state == State::Failed) {
+        let _ = writeln!(
+            text,
+            "`cargo verify --failed --seed {seed}` repeats what failed"
+        );
+    }
+    text
 }
 
 /// The table, the failures, and the number of cached results.
 pub(super) fn table(rows: &mut [Row]) -> String {
     rows.sort_by(|one, other| {
-        let cached = one.cached.is_some().cmp(&other.cached.is_some());
+        let cached = one.cached().is_some().cmp(&other.cached().is_some());
         cached.then(other.took.cmp(&one.took))
     });
     let width = rows
@@ -54,9 +104,11 @@ pub(super) fn table(rows: &mut [Row]) -> String {
             row.cpu,
             (took - row.cpu).max(0.0)
         );
-        if row.cached.is_some() {
-            text.push_str("  (cached)");
-        }
+        text.push_str(match row.state {
+            State::Cached(_) => "  (cached)",
+            State::Flaky(_) => "  (flaky)",
+            State::Passed | State::Failed => "",
+        });
         text.push('\n');
     }
     for row in rows.iter() {
@@ -70,7 +122,7 @@ pub(super) fn table(rows: &mut [Row]) -> String {
 }
 
 /// What would run, with the last durations, and the number of results to reuse.
-pub(super) fn list(todo: &[(&str, &str, Option<Record>)], cached: usize) -> String {
+pub(super) fn list(todo: &[(&str, String, Option<Record>)], cached: usize, wall: f64) -> String {
     let mut text = String::new();
     let mut sum = 0.0;
     for (tier, unit, last) in todo {
@@ -82,14 +134,16 @@ pub(super) fn list(todo: &[(&str, &str, Option<Record>)], cached: usize) -> Stri
         sum += last.as_ref().map_or(0.0, |last| last.seconds);
     }
     text + &format!(
-        "{} units would run, which took {sum:.0} s the last time, one after the other; {cached} results would be reused\n",
-        todo.len()
+        "{} units would run, which took {sum:.0} s the last time, one after the other; {cached} results would be reused\n\
+         expected: {:.0} min after the builds\n",
+        todo.len(),
+        (wall / 60.0).ceil()
     )
 }
 
 /// The number and ages of cached results; empty if there are none.
 fn cached(rows: &[Row]) -> String {
-    let ages: Vec<Duration> = rows.iter().filter_map(|row| row.cached).collect();
+    let ages: Vec<Duration> = rows.iter().filter_map(Row::cached).collect();
     let (Some(youngest), Some(oldest)) = (ages.iter().min(), ages.iter().max()) else {
         return String::new();
     };
@@ -168,7 +222,12 @@ mod tests {
             complaint: None,
             took: Duration::from_millis(millis),
             cpu,
-            cached: cached.map(Duration::from_secs),
+            state: match (cached, failed) {
+                (Some(age), _) => State::Cached(Duration::from_secs(age)),
+                (None, 0) => State::Passed,
+                (None, _) => State::Failed,
+            },
+            again: format!("cargo lab scenarios {unit}"),
         }
     }
 
@@ -181,8 +240,11 @@ mod tests {
             cpu: 1.0,
             at: 0,
         };
-        let todo = [("guest", "udp", Some(record)), ("pure", "ipvs-rs", None)];
-        let text = list(&todo, 7);
+        let todo = [
+            ("guest", "udp".into(), Some(record)),
+            ("pure", "ipvs-rs".into(), None),
+        ];
+        let text = list(&todo, 7, 61.0);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("guest      udp") && lines[0].ends_with("12.3 s"));
         assert!(lines[1].ends_with("not known"));
@@ -190,6 +252,7 @@ mod tests {
             lines[2],
             "2 units would run, which took 12 s the last time, one after the other; 7 results would be reused"
         );
+        assert_eq!(lines[3], "expected: 2 min after the builds");
     }
 
     #[test]
@@ -212,6 +275,26 @@ mod tests {
              2 of 4 results are cached, from 2 h to 1 min ago; --fresh runs everything again\n"
         );
         assert!(!table(&mut rows[..1]).contains("cached"));
+    }
+
+    #[test]
+    fn what_failed_and_what_is_flaky_ends_the_run_with_the_command_that_repeats_it() {
+        let mut rows = [
+            row("boot", 0, 1_040, 0.5, None),
+            row("udp", 0, 1_000, 0.5, None),
+        ];
+        assert_eq!(not_well(&rows, 7), "");
+        rows[1].state = State::Flaky("/r/flaky-guest-udp.txt".into());
+        let flaky = "flaky  guest udp: cargo lab scenarios udp; outputs: /r/flaky-guest-udp.txt\n";
+        assert_eq!(not_well(&rows, 7), flaky);
+        rows[0].state = State::Failed;
+        assert_eq!(
+            not_well(&rows, 7),
+            format!(
+                "FAILED guest boot: cargo lab scenarios boot\n{flaky}\
+                 `cargo verify --failed --seed 7` repeats what failed\n"
+            )
+        );
     }
 
     #[test]

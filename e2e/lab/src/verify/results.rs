@@ -14,6 +14,8 @@ use crate::cache;
 
 /// Number of results kept per unit: branches and older states may be built again.
 const KEPT: usize = 8;
+/// The file with the units that failed in the last run.
+const FAILED: &str = "failed";
 
 /// The stored result of a passed unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,6 +84,21 @@ impl Results {
             fs::remove_file(old).with_context(|| format!("removing {}", old.display()))?;
         }
         Ok(())
+    }
+
+    /// Stores the names of the units that failed in this run.
+    ///
+    /// # Errors
+    /// The cache cannot be written.
+    pub(super) fn keep_failed(&self, failed: &[String]) -> Result<()> {
+        let path = self.folder.join(FAILED);
+        fs::write(&path, failed.join("\n")).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// The units that failed in the last run.
+    pub(super) fn failed(&self) -> BTreeSet<String> {
+        let text = fs::read_to_string(self.folder.join(FAILED)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
     }
 
     fn path(&self, tier: &str, unit: &str, key: &str) -> PathBuf {
@@ -153,6 +170,14 @@ mod tests {
         );
         fs::write(results.path("unit", "portolan-e2e", "k11"), "{").unwrap();
         assert_eq!(results.find("unit", "portolan-e2e", "k11"), None);
+        assert!(results.failed().is_empty());
+        results
+            .keep_failed(&["guest/udp".to_owned(), "demo/demo".to_owned()])
+            .unwrap();
+        assert_eq!(
+            results.failed(),
+            ["demo/demo", "guest/udp"].map(str::to_owned).into()
+        );
         fs::remove_dir_all(&results.folder).unwrap();
     }
 }

@@ -69,6 +69,25 @@ pub(super) fn batches(
     guests.chain(alone).collect()
 }
 
+/// The expected duration of all batches, seconds. Control planes, guests and what needs the whole machine run one after
+/// another, computations beside them.
+pub(super) fn expected(
+    batches: &[Batch],
+    workers: Workers,
+    expected: impl Fn(&Unit) -> f64,
+) -> f64 {
+    let of = |resource: Resource| {
+        let mut busy = vec![0.0_f64; workers(resource).max(1)];
+        for batch in batches.iter().filter(|batch| batch.resource == resource) {
+            busy.sort_by(f64::total_cmp);
+            busy[0] += batch.units.iter().map(&expected).sum::<f64>();
+        }
+        busy.into_iter().fold(0.0, f64::max)
+    };
+    let machines = of(Resource::ControlPlane) + of(Resource::Guest);
+    machines.max(of(Resource::Processor)) + of(Resource::Whole)
+}
+
 /// Splits scenarios into groups that one guest can run.
 fn shares_a_guest(unit: &Unit) -> bool {
     matches!(unit.work, Work::Scenario(scenario) if !crate::scenarios::runs_alone(scenario.name))
@@ -253,6 +272,8 @@ mod tests {
             all,
             ["drift", "udp+boot", "b", "a", "churn", "rules", "bare"]
         );
+        // Two control planes for 100 s, then two guests.
+        assert_eq!(super::expected(&batches, |_| 2, expected), 100.0 + 50.0);
     }
 
     #[test]
