@@ -18,6 +18,10 @@ pub(crate) const LATER: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
+/// Who only waits for a condition waits this many times as long as ordinary hardware needs: other work may leave little
+/// of the processors. It costs nothing unless the condition never holds.
+const PATIENCE: f64 = 4.0;
+
 /// How long waits may take here, as a multiple of what ordinary hardware needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Waits {
@@ -56,10 +60,10 @@ impl Waits {
         on_hardware.mul_f64(self.slowness)
     }
 
-    /// Retries until `ask` succeeds.
+    /// Retries until `ask` succeeds. The deadline is no promise of the product: see [`Self::within`].
     ///
     /// # Errors
-    /// When the deadline has passed: `what` was waited for, and the last error.
+    /// When four times the deadline has passed: `what` was waited for, and the last error.
     pub fn eventually<T>(
         &self,
         what: &str,
@@ -74,6 +78,20 @@ impl Waits {
     /// # Errors
     /// As [`Self::eventually`]; that of the other thing at once.
     pub fn eventually_while<T>(
+        &self,
+        what: &str,
+        on_hardware: Duration,
+        holds: impl FnMut() -> Result<()>,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.within(what, on_hardware.mul_f64(PATIENCE), holds, ask)
+    }
+
+    /// As [`Self::eventually_while`], with a deadline that the product promises.
+    ///
+    /// # Errors
+    /// As [`Self::eventually_while`], when the deadline itself has passed.
+    pub fn within<T>(
         &self,
         what: &str,
         on_hardware: Duration,
@@ -110,7 +128,7 @@ impl Waits {
         mut ask: impl FnMut() -> Result<Option<T>>,
         missing: impl FnOnce() -> String,
     ) -> Result<T> {
-        let limit = self.limit(on_hardware);
+        let limit = self.limit(on_hardware).mul_f64(PATIENCE);
         let start = Instant::now();
         loop {
             stop::check()?;

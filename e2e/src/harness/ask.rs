@@ -55,6 +55,18 @@ impl<S> Lab<'_, S> {
         waits.eventually_while(what, deadline, goes_on, ask)
     }
 
+    /// As [`Self::eventually`], with a deadline that the product promises.
+    pub(crate) fn within<T>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let goes_on = || self.cluster.check_running();
+        let waits = self.stage.waits;
+        waits.within(what, deadline, goes_on, ask)
+    }
+
     /// The namespace of a node.
     pub(crate) fn node(&self, node: Node) -> Result<Namespace> {
         self.topology.node(node).cloned()

@@ -146,7 +146,7 @@ impl Lab<'_> {
 
     /// Waits until `holds` succeeds and records the time since `since`.
     fn soon(&self, what: &str, since: Instant, holds: impl FnMut() -> Result<()>) -> Result<()> {
-        self.eventually(what, SOON, holds)?;
+        self.within(what, SOON, holds)?;
         let took = since.elapsed().as_millis().to_string();
         self.state.times.borrow_mut().row([what.to_owned(), took]);
         Ok(())

@@ -106,7 +106,7 @@ pub(super) fn tainted(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "  taints: [{key: ToBeDeletedByClusterAutoscaler, value: \"1\", effect: NoSchedule}]\n";
     let tainted = nodes.replace(range, &format!("{range}{taint}"));
     lab.write("nodes.yaml", &tainted)?;
-    let turned = lab.eventually("/healthz to turn", TAINT, || {
+    let turned = lab.within("/healthz to turn", TAINT, || {
         let response = ask_node(lab, "/healthz")?;
         ensure_status(&response, 503)?;
         let body = body(&response)?;

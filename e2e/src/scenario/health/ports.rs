@@ -85,7 +85,7 @@ pub(super) fn readiness(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             healthy: true,
         };
         let what = format!("{count} ready endpoints are {status} within a second (S-135)");
-        let reached = lab.eventually(&what, AT_ONCE, || {
+        let reached = lab.within(&what, AT_ONCE, || {
             says(&ask_port(lab, Family::IPv4)?, wanted)
         });
         checks.check(&what, reached);
