@@ -8,7 +8,7 @@ use std::io;
 
 use crate::error::Error;
 use crate::message::{RawMessage, error_code, messages};
-use crate::transport::{ANSWER_TIMEOUT, NetlinkTransport, Transport};
+use crate::transport::{ANSWER_TIMEOUT, NetlinkTransport, Options, Transport};
 
 /// Larger than any datagram that the kernel sends for a dump (32 KiB).
 const RECEIVE_BYTES: usize = 128 * 1024;
@@ -87,8 +87,16 @@ impl Channel {
     /// # Errors
     /// [`Error::Io`] if the socket cannot be opened.
     pub fn open(protocol: isize) -> Result<Self, Error> {
+        Self::open_with(protocol, Options::default())
+    }
+
+    /// As [`Self::open`], with a socket that differs from others.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the socket cannot be opened.
+    pub fn open_with(protocol: isize, options: Options) -> Result<Self, Error> {
         Self::over(Box::new(move || {
-            let transport = NetlinkTransport::open(protocol)?;
+            let transport = NetlinkTransport::open(protocol, options)?;
             Ok(Box::new(transport))
         }))
     }
@@ -140,6 +148,14 @@ impl Channel {
     /// Marks sequence numbers up to this one as used.
     pub fn took_up_to(&mut self, sequence: u32) {
         self.sequence = sequence;
+    }
+
+    /// The number of the socket in messages of the kernel; `None` after a failure, until the next send.
+    #[must_use]
+    pub fn port(&self) -> Option<u32> {
+        self.transport
+            .as_ref()
+            .and_then(|transport| transport.port())
     }
 
     /// The traffic since the channel was opened.

@@ -42,7 +42,9 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(action: &'static str, error: io::Error) -> Self {
+    /// A system call failed.
+    #[must_use]
+    pub fn io(action: &'static str, error: io::Error) -> Self {
         Self::Io {
             action,
             source: Arc::new(error),

@@ -7,7 +7,7 @@
 //! | [`Channel`] (feature `socket`) | sends datagrams, receives answers within a time limit, opens another socket after a failure |
 //! | `testing` (feature `testing`) | a transport that loses, truncates and delays the answers of a fake kernel; captures; tests in network namespaces |
 //!
-//! The crate is independent of kernel subsystems; `ipvs-rs` and `ipset-rs` are built on it.
+//! The crate is independent of kernel subsystems; `ipvs-rs`, `ipset-rs` and `nft-rs` are built on it.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 // Outside of tests, because the input is not trusted.
@@ -34,4 +34,4 @@ pub use channel::{Channel, Counters, Opener, Outgoing, Received};
 #[cfg(feature = "socket")]
 pub use error::Error;
 #[cfg(feature = "socket")]
-pub use transport::{ANSWER_TIMEOUT, Transport};
+pub use transport::{ANSWER_TIMEOUT, Options, Transport};

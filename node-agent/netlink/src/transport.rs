@@ -27,18 +27,34 @@ pub trait Transport: Send {
     /// Receives one datagram into the empty `buffer`, truncated to its capacity, and returns the datagram's full
     /// length. If there is none, it fails with `WouldBlock`: at once, or after [`ANSWER_TIMEOUT`] with `wait`.
     fn receive(&mut self, buffer: &mut Vec<u8>, wait: bool) -> io::Result<usize>;
+
+    /// The number of the socket in messages of the kernel, if it has one.
+    fn port(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// How a socket differs from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// The longest datagram in bytes, if it is more than usual. The kernel reduces it to `net.core.wmem_max` if the
+    /// process may not exceed that.
+    pub send_buffer_bytes: Option<usize>,
+    /// Whether errors contain the place in the request (`NETLINK_EXT_ACK`).
+    pub extended_errors: bool,
 }
 
 /// A connected, blocking netlink socket with a time limit for answers.
 pub(crate) struct NetlinkTransport {
     socket: Socket,
+    port: u32,
 }
 
 impl NetlinkTransport {
     /// Opens a socket in the network namespace of the calling thread.
-    pub(crate) fn open(protocol: isize) -> Result<Self, Error> {
+    pub(crate) fn open(protocol: isize, options: Options) -> Result<Self, Error> {
         let mut socket = Socket::new(protocol).map_err(|e| Error::io("open the socket", e))?;
-        socket
+        let address = socket
             .bind_auto()
             .map_err(|e| Error::io("bind the socket", e))?;
         // Connect to the kernel, so that messages of other processes are not received.
@@ -56,7 +72,21 @@ impl NetlinkTransport {
         socket
             .set_cap_ack(true)
             .map_err(|e| Error::io("set NETLINK_CAP_ACK", e))?;
-        Ok(Self { socket })
+        if options.extended_errors {
+            socket
+                .set_ext_ack(true)
+                .map_err(|e| Error::io("set NETLINK_EXT_ACK", e))?;
+        }
+        if let Some(bytes) = options.send_buffer_bytes
+            && sockopt::set_socket_send_buffer_size_force(&socket, bytes).is_err()
+        {
+            sockopt::set_socket_send_buffer_size(&socket, bytes)
+                .map_err(|e| Error::io("set the send buffer size", e.into()))?;
+        }
+        Ok(Self {
+            socket,
+            port: address.port_number(),
+        })
     }
 }
 
@@ -72,5 +102,9 @@ impl Transport for NetlinkTransport {
             MSG_TRUNC | MSG_DONTWAIT
         };
         self.socket.recv(buffer, flags)
+    }
+
+    fn port(&self) -> Option<u32> {
+        Some(self.port)
     }
 }

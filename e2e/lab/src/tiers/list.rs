@@ -96,6 +96,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("netlink-blocking", Targets::All),
             Work::Tests("ipvs-rs", Targets::All),
             Work::Tests("ipset-rs", Targets::All),
+            Work::Tests("nft-rs", Targets::All),
             Work::Examples(&["ipvs-rs", "ipset-rs"]),
         ],
         long: &[],
@@ -235,6 +236,7 @@ const PURE: &[&str] = &[
     "netlink-blocking",
     "ipvs-rs",
     "ipset-rs",
+    "nft-rs",
 ];
 
 const CLUSTER: &[Work] = &[
