@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     target("ipvs_replies", netlink::ipvs),
     target("keyring", tokens::keyring),
     target("manifests", objects::manifests),
+    target("nft_replies", netlink::nft),
     target("saved_plan", streams::saved_plan),
     target("token_claims", tokens::claims),
     target("token_keys", tokens::keys),

@@ -43,6 +43,34 @@ pub(crate) fn ipset(datagram: &[u8]) {
     }
 }
 
+/// nf_tables answers and transactions. A decoded message is encoded so that it decodes to the same value.
+pub(crate) fn nft(datagram: &[u8]) {
+    let envelope = nft_rs::Envelope {
+        sequence: 1,
+        acknowledge: true,
+    };
+    for message in nft_rs::messages(datagram).map_while(Result::ok) {
+        let place = nft_rs::failed_offset(&message);
+        assert!(place.is_none() || nft_rs::error_code(&message).is_some());
+        let mut written = Vec::new();
+        if let Ok(reply) = nft_rs::Reply::decode(&message)
+            && reply.encode(envelope, &mut written).is_ok()
+        {
+            let again = nft_rs::messages(&written).next().and_then(Result::ok);
+            let again = again.and_then(|message| nft_rs::Reply::decode(&message).ok());
+            assert_eq!(again, Some(reply));
+        }
+        let mut written = Vec::new();
+        if let Ok(operation) = nft_rs::Operation::decode(&message)
+            && operation.encode(envelope, &mut written).is_ok()
+        {
+            let again = nft_rs::messages(&written).next().and_then(Result::ok);
+            let again = again.and_then(|message| nft_rs::Operation::decode(&message).ok());
+            assert_eq!(again, Some(operation));
+        }
+    }
+}
+
 /// Connection tracking. A datagram has no more flows than messages.
 pub(crate) fn conntrack(datagram: &[u8]) {
     let messages = ipvs_rs::messages(datagram).map_while(Result::ok).count();

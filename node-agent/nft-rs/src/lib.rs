@@ -1,9 +1,25 @@
-//! nf_tables over nfnetlink, one transaction per send: a codec without I/O.
+//! nf_tables over nfnetlink, one transaction per send: a codec without I/O and a small blocking socket.
 //!
 //! - [`Table`], [`Chain`], [`Set`], [`Rule`] and [`Element`] are the objects of nf_tables as values. [`Operation`] and
 //!   [`Reply`] are its messages. Both can be encoded and decoded, and no input makes the codec panic. Expressions and
 //!   attributes of unknown kinds are kept as received.
 //! - [`Batch`] collects operations. The kernel executes all of them or none.
+//! - [`Socket`] (feature `socket`, on by default) commits batches, names each refused operation and element, and lists
+//!   objects. [`Events`] reports the commits of all programs.
+//!
+//! ```no_run
+//! use nft_rs::{Batch, Element, Family, Field, Key, Set, Socket, Table};
+//!
+//! let table = Table::new(Family::Ipv4, "example");
+//! let web = Set::new("web", [Field::Ipv4Address, Field::Protocol, Field::Port]);
+//! let mut batch = Batch::new();
+//! batch.add_table(&table);
+//! batch.add_set(&table.id(), &web);
+//! let key = Key::new().ipv4([10, 96, 0, 1].into()).protocol(6).port(443);
+//! batch.add_elements(&table.id(), "web", [Element::new(key)]);
+//! Socket::open()?.commit(&batch)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -32,6 +48,28 @@ mod set;
 mod table;
 pub mod user_data;
 
+#[cfg(feature = "socket")]
+mod chunk;
+#[cfg(feature = "socket")]
+mod commit;
+#[cfg(feature = "socket")]
+mod dump;
+#[cfg(feature = "socket")]
+mod error;
+#[cfg(feature = "socket")]
+mod events;
+#[cfg(feature = "socket")]
+mod refused;
+#[cfg(feature = "socket")]
+mod retry;
+#[cfg(feature = "socket")]
+mod socket;
+
+#[cfg(all(test, feature = "socket"))]
+mod fake;
+#[cfg(all(test, feature = "socket"))]
+mod faults;
+
 pub use attribute::EncodeError;
 pub use batch::{Batch, Refusal};
 pub use bytes::{Bytes, Key, KeyReader};
@@ -52,5 +90,18 @@ pub use reply::{Generation, Reply};
 pub use rule::Rule;
 pub use set::{Set, SetFlags, SetPolicy};
 pub use table::{Table, TableFlags};
+
+#[cfg(feature = "socket")]
+pub use error::Error;
+#[cfg(feature = "socket")]
+pub use events::{Event, Events};
+#[cfg(feature = "socket")]
+pub use netlink_blocking::{Counters, Error as SocketError, Outgoing};
+#[cfg(feature = "socket")]
+pub use refused::Refused;
+#[cfg(feature = "socket")]
+pub use retry::Committed;
+#[cfg(feature = "socket")]
+pub use socket::Socket;
 
 pub use netlink_packet_core::{DecodeError, DefaultNla};

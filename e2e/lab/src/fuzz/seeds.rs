@@ -30,6 +30,12 @@ const SEEDS: &[(&str, &str, &str, Form)] = &[
         Form::Hex,
     ),
     (
+        "nft_replies",
+        "node-agent/nft-rs/tests/captures",
+        "hex",
+        Form::Hex,
+    ),
+    (
         "manifests",
         "controller/tests/example",
         "yaml",

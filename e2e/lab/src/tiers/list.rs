@@ -97,7 +97,7 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("ipvs-rs", Targets::All),
             Work::Tests("ipset-rs", Targets::All),
             Work::Tests("nft-rs", Targets::All),
-            Work::Examples(&["ipvs-rs", "ipset-rs"]),
+            Work::Examples(&["ipvs-rs", "ipset-rs", "nft-rs"]),
         ],
         long: &[],
     },
@@ -134,6 +134,7 @@ pub const TIERS: &[Tier] = &[
         title: "sets, rules and routes in namespaces of this machine's kernel",
         work: &[
             Work::Tests("ipset-rs", Targets::Named(&["kernel"])),
+            Work::Tests("nft-rs", Targets::Named(&["kernel"])),
             Work::Tests("portolan-agent", Targets::Named(&["namespaces"])),
         ],
         long: &[],

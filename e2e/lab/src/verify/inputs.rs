@@ -26,6 +26,7 @@ const FUZZ: &[&str] = &[
     "e2e/fuzz",
     "node-agent/ipvs-rs/tests/captures",
     "node-agent/ipset-rs/tests/captures",
+    "node-agent/nft-rs/tests/captures",
     "controller/tests/example",
     "controller/tests/command/reported",
     "e2e/cluster",
