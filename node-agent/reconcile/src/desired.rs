@@ -1,5 +1,5 @@
-//! Computes the desired kernel state from a plan: virtual servers with scheduler and session affinity (`ClientIP`), sets,
-//! routes.
+//! Computes the desired kernel state of the IPVS dataplane from the facts of a plan: virtual servers with scheduler and
+//! session affinity (`ClientIP`), sets, routes.
 
 mod builder;
 
@@ -11,6 +11,7 @@ use portolan_plan::{Family, NodePlan, Protocol, ServiceId};
 
 use self::builder::Builder;
 use crate::deadlines::DrainDeadlines;
+use crate::facts::{Facts, HealthPort};
 use crate::host::{HostNetwork, Ipv6Off};
 use crate::route::{PolicyRule, Route};
 use crate::rules::Rules;
@@ -70,15 +71,6 @@ pub struct Desired {
     pub fallbacks: BTreeMap<ServiceId, Arc<str>>,
 }
 
-/// A health check port and its Service.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HealthPort {
-    /// The port.
-    pub port: u16,
-    /// The Service.
-    pub service: ServiceId,
-}
-
 impl Desired {
     /// The desired kernel state for this plan on a node with this network; `None` if the plan has no node entry.
     pub fn new(plan: &NodePlan, host: &HostNetwork) -> Option<Self> {
@@ -92,16 +84,17 @@ impl Desired {
         host: &HostNetwork,
         lacking: &BTreeSet<Arc<str>>,
     ) -> Option<Self> {
-        let node = plan.node()?;
-        let mut builder = Builder::new(node, host, lacking);
-        builder.claim_node_ports(plan);
-        for (service, head) in plan.heads() {
-            builder.service(plan, service, head);
-        }
-        for (service, local) in plan.locals() {
-            builder.local(service, local);
-        }
-        Some(builder.finish(node))
+        let facts = Facts::new(plan, host)?;
+        Some(Self::of(&facts, host, lacking))
+    }
+
+    /// The desired kernel state for these facts, which come from a node with this network. See [`Desired::without`]
+    /// for `lacking`.
+    pub fn of(facts: &Facts, host: &HostNetwork, lacking: &BTreeSet<Arc<str>>) -> Self {
+        let mut builder = Builder::new(facts, host, lacking);
+        builder.frontends();
+        builder.local();
+        builder.finish()
     }
 }
 

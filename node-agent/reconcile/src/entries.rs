@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use portolan_plan::{Family, LocalDetection};
+use portolan_plan::Family;
 
-use crate::host::HostNetwork;
 use crate::{DesiredSet, SetEntry, SetId, SetKind, SetRole, VirtualServerKey};
 
 /// The minimum capacity of a set, so that sets seldom have to grow.
@@ -65,42 +64,19 @@ impl Entries {
         }
     }
 
-    /// Allows only these sources (S-86).
-    ///
-    /// A range of everything is no restriction, and sets cannot hold it (S-87). If only the other family has ranges,
-    /// the address is closed (S-88). A node that has the address itself, and any other address in the ranges,
-    /// connects from the address to which it connects (S-90, S-223). `inside` are additional allowed ranges.
-    pub(crate) fn guard(
-        &mut self,
-        key: VirtualServerKey,
-        sources: &[IpNet],
-        host: &HostNetwork,
-        inside: &[IpNet],
-    ) {
+    /// Allows only these sources (S-86). None of them is a /0, which sets cannot hold (S-87).
+    pub(crate) fn guard(&mut self, key: VirtualServerKey, sources: &[IpNet]) {
         let VirtualServerKey {
             address,
             port,
             protocol,
         } = key;
-        let own = sources
-            .iter()
-            .filter(|range| Family::of(range.addr()) == Family::of(address));
-        if sources.is_empty() || own.clone().any(|range| range.prefix_len() == 0) {
-            return;
-        }
-        let of_node = || host.addresses.iter().map(|host| host.address);
-        let is_in = |range: &&IpNet| of_node().any(|address| range.contains(&address));
-        let itself = host.owns(address) && own.clone().any(|range| is_in(&range));
-        let itself = itself.then(|| IpNet::from(address));
-        let inside = inside
-            .iter()
-            .filter(|range| Family::of(range.addr()) == Family::of(address));
-        for net in own.chain(inside).copied().chain(itself) {
+        for net in sources {
             let entry = SetEntry::AddressPortNet {
                 address,
                 protocol,
                 port,
-                net: net.trunc(),
+                net: *net,
             };
             self.entry(SetRole::Allow, address, entry);
         }
@@ -114,47 +90,6 @@ impl Entries {
             let set = self.sets.entry(SetId { role, family }).or_default();
             set.entries.insert(SetEntry::Port(port));
         }
-    }
-
-    /// Adds the ranges whose addresses count as pods.
-    pub(crate) fn pods(&mut self, node_ranges: &[IpNet], detection: &LocalDetection) {
-        let ranges = match detection {
-            LocalDetection::NodeCidr => node_ranges,
-            LocalDetection::ClusterCidr { cluster_cidrs } => cluster_cidrs,
-            // The rules recognise pods by the interface.
-            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
-                return;
-            }
-        };
-        for range in ranges {
-            self.nets(SetRole::Pods, *range);
-        }
-    }
-
-    /// Whether pods of this family can be recognised.
-    pub(crate) fn recognises_pods(&self, family: Family, detection: &LocalDetection) -> bool {
-        match detection {
-            LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
-                let pods = SetId {
-                    role: SetRole::Pods,
-                    family,
-                };
-                let set = self.sets.get(&pods);
-                set.is_some_and(|set| !set.entries.is_empty())
-            }
-            LocalDetection::BridgeInterface { .. } | LocalDetection::InterfaceNamePrefix { .. } => {
-                true
-            }
-        }
-    }
-
-    /// Whether any frontend is served or rejected in this family.
-    pub(crate) fn answers(&self, family: Family) -> bool {
-        let filled = |role| {
-            let set = self.sets.get(&SetId { role, family });
-            set.is_some_and(|set| !set.entries.is_empty())
-        };
-        filled(SetRole::Frontend) || filled(SetRole::Refuse) || filled(SetRole::Ranges)
     }
 
     /// Returns the sets with their capacities.

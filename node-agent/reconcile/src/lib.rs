@@ -15,6 +15,7 @@ mod document;
 mod drain;
 mod drift;
 mod entries;
+mod facts;
 mod flows;
 mod host;
 mod key;
@@ -38,7 +39,7 @@ mod timeouts;
 
 pub use cleanup::cleanup;
 pub use deadlines::DrainDeadlines;
-pub use desired::{Desired, HealthPort};
+pub use desired::Desired;
 pub use diff::diff;
 pub use document::DesiredDocument;
 pub use drain::{Connections, Departures, Draining, DrainingServer, draining};
@@ -46,6 +47,7 @@ pub use drift::{
     Drift, DriftCount, DriftKind, DriftLedger, Drifted, ObservedScope, Subject, drift,
     drift_of_network, in_words, leave,
 };
+pub use facts::{Facts, FrontendFacts, HealthPort, Masquerade};
 pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{
     HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Ipv6Off, Machine,
