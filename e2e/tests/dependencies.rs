@@ -28,7 +28,7 @@ const NEVER: &[(&str, &[&str])] = &[
     ("ipvs-rs",             &[KUBE, K8S, GRPC, ASYNC, WIRE, "portolan-*", "ipset-rs", "nft-rs"]),
     ("ipset-rs",            &[KUBE, K8S, GRPC, ASYNC, WIRE, "portolan-*", "ipvs-rs", "nft-rs"]),
     ("nft-rs",              &[KUBE, K8S, GRPC, ASYNC, WIRE, "portolan-*", "ipvs-rs", "ipset-rs"]),
-    ("portolan-reconcile",  &[KUBE, K8S, GRPC, ASYNC, WIRE, NETLINK, SOCKETS, CLOCK, CHANCE, "portolan-proto", "portolan-planner", "portolan-crds", "ipvs-rs", "ipset-rs"]),
+    ("portolan-reconcile",  &[KUBE, K8S, GRPC, ASYNC, WIRE, "netlink-sys|netlink-packet-route|netlink-packet-generic|rtnetlink", SOCKETS, CLOCK, CHANCE, "portolan-proto", "portolan-planner", "portolan-crds", "ipvs-rs", "ipset-rs"]),
     ("portolan-agent",      &[KUBE, K8S, "portolan-crds", "portolan-planner", "portolan-controller"]),
     ("portolan-lab",        &[KUBE, K8S, GRPC, ASYNC, NETLINK, "portolan-*", "ipvs-rs", "ipset-rs", "nft-rs"]),
     ("portolan-simulation", &[]),

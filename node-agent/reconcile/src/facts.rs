@@ -1,7 +1,8 @@
 //! Computes what a plan demands of one node, before a dataplane turns it into kernel state: frontends with backends,
 //! clients that are kept out (`loadBalancerSourceRanges`, `externalTrafficPolicy`), pod and service ranges.
 //!
-//! [`Desired`](crate::Desired) turns facts into IPVS, ipset and iptables. Nothing here depends on that.
+//! [`Desired`](crate::Desired) turns facts into IPVS, ipset and iptables, and
+//! [`nftables::Tables`](crate::nftables::Tables) into two nftables tables. Nothing here depends on either.
 
 mod builder;
 mod sources;

@@ -21,6 +21,7 @@ mod host;
 mod key;
 #[cfg(feature = "testing")]
 mod model;
+pub mod nftables;
 mod node_ports;
 mod observed;
 mod op;

@@ -135,6 +135,7 @@ pub const TIERS: &[Tier] = &[
         work: &[
             Work::Tests("ipset-rs", Targets::Named(&["kernel"])),
             Work::Tests("nft-rs", Targets::Named(&["kernel"])),
+            Work::Tests("portolan-reconcile", Targets::Named(&["nftables_kernel"])),
             Work::Tests("portolan-agent", Targets::Named(&["namespaces"])),
         ],
         long: &[],

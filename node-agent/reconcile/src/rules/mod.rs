@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Family, LocalDetection, Settings};
 
+pub(crate) use nat::MASQUERADE_PORTS;
 pub use observed::ObservedRules;
 pub use restore::{cleanup_text, restore_text};
 

@@ -13,8 +13,9 @@ use crate::set::SetRole;
 ///
 /// The endpoint's node may have a connection of this node to one of its node ports. Its IPVS treats every packet from
 /// that endpoint to the same address and port as the reply, without consulting connection tracking, and sets the node
-/// port as its source. A masqueraded connection from that port would never get a reply.
-const MASQUERADE_PORTS: RangeInclusive<u16> = 1024..=29_999;
+/// port as its source. A masqueraded connection from that port would never get a reply. So this is also the range of a
+/// node whose own dataplane is not IPVS.
+pub(crate) const MASQUERADE_PORTS: RangeInclusive<u16> = 1024..=29_999;
 
 pub(super) const JUMPS: &[Jump] = &[
     Jump {

@@ -67,6 +67,13 @@ declare! {
     [cluster] service_proxy_name: String = String::new(),
 }
 
+impl Settings {
+    /// The bits of packet marks that lead to IPVS.
+    pub fn ipvs_marks(&self) -> u32 {
+        self.capture.mark() | self.masquerade.mark()
+    }
+}
+
 /// How packets from this node's pods are recognised.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", deny_unknown_fields)]
