@@ -25,6 +25,7 @@ fn flow(client: u16, to: &str, reply_source: &str) -> Flow {
         reply_source: reply_source.parse().unwrap(),
         zone: 0,
         id: Some(client.into()),
+        by_rules: false,
     }
 }
 

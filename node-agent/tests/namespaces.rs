@@ -1,6 +1,6 @@
-//! Sets, rules and routes on the machine's own kernel, in fresh network namespaces. Virtual servers stay in the
-//! model, since this kernel may have no IPVS. The results are checked with `ipset`, `iptables-save`, `conntrack`
-//! and `ip`, which share no code with the agent.
+//! Sets, rules, routes and nftables tables on the machine's own kernel, in fresh network namespaces. Virtual servers stay
+//! in the model, since this kernel may have no IPVS. The results are checked with `ipset`, `iptables-save`, `nft`,
+//! `conntrack` and `ip`, which share no code with the agent.
 //!
 //! Run with `cargo test -p portolan-agent --test namespaces`: as root, or where user namespaces
 //! are allowed.
@@ -20,6 +20,8 @@ mod leftovers;
 mod network;
 #[path = "namespaces/sets.rs"]
 mod sets;
+#[path = "namespaces/tables/mod.rs"]
+mod tables;
 mod variants;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +119,11 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|a| !a.starts_with("--"))
         .collect();
-    if run(&[TESTS, flows::TESTS].concat(), || {}, &filters) {
+    if run(
+        &[TESTS, flows::TESTS, tables::TESTS].concat(),
+        || {},
+        &filters,
+    ) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

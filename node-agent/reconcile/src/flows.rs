@@ -24,6 +24,8 @@ pub struct Flow {
     pub zone: u16,
     /// The kernel's id, which distinguishes it from a later flow of the same client.
     pub id: Option<u32>,
+    /// Whether rules translated its destination (`IPS_DST_NAT`). IPVS does that without rules.
+    pub by_rules: bool,
 }
 
 impl Flow {

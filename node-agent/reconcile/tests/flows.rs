@@ -123,6 +123,7 @@ fn flow(to: &str, reply_source: &str) -> Flow {
         reply_source: reply_source.parse().unwrap(),
         zone: 0,
         id: Some(1),
+        by_rules: false,
     }
 }
 

@@ -4,6 +4,9 @@
 pub mod linux;
 #[cfg(feature = "testing")]
 mod model;
+mod tables;
+#[cfg(feature = "testing")]
+mod tables_model;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -19,6 +22,9 @@ use crate::traffic::Traffic;
 pub use linux::{IptablesChoice, LinuxKernel, Missing};
 #[cfg(feature = "testing")]
 pub use model::SharedModel;
+pub use tables::{CommitFailure, Extent, RefusalCause, RefusedOperation, TablesKernel};
+#[cfg(feature = "testing")]
+pub use tables_model::{SharedTables, TablesModel};
 
 /// The setting for IPv6 forwarding. The agent reads it and never writes it.
 pub const IPV6_FORWARDING: &str = "net.ipv6.conf.all.forwarding";

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use portolan_agent::kernel::linux::Conntrack;
-use portolan_plan::Family;
+use portolan_plan::{Family, Protocol};
 use portolan_reconcile::Flow;
 
 use super::ip;
@@ -22,6 +22,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "many_flows_are_deleted_in_rounds",
         many_are_deleted_in_rounds,
+    ),
+    (
+        "connections_of_other_protocols_are_read_and_deleted_exactly",
+        other_protocols,
     ),
 ];
 
@@ -228,4 +232,46 @@ fn many_are_deleted_in_rounds() {
     let left = read(&mut conntrack, Family::Ipv4);
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].source.port(), 40_000);
+}
+
+/// The nftables dataplane ends TCP connections after their drain deadline: only those that are named, and no UDP flow
+/// with the same addresses and ports.
+fn other_protocols() {
+    lay();
+    let mut conntrack = Conntrack::open().unwrap();
+    let tcp = Protocol::Tcp;
+    for (at, family) in Family::BOTH.into_iter().enumerate() {
+        let own: SocketAddr = BACKENDS[at].parse().unwrap();
+        let open = std::net::TcpListener::bind((own.ip(), 53)).unwrap();
+        let to = open.local_addr().unwrap();
+        let streams = [(); 2].map(|()| std::net::TcpStream::connect(to).unwrap());
+        let ports = streams
+            .each_ref()
+            .map(|stream| stream.local_addr().unwrap());
+        send_until_tracked(ports[0].port(), &to.to_string());
+        let read = |conntrack: &mut Conntrack, protocol| {
+            let found = conntrack.stale_of(protocol, family, &|_| true).unwrap();
+            assert!(!found.more && !found.interrupted);
+            found.stale
+        };
+        let before = (tracked("tcp"), tracked("udp"));
+        let flows = read(&mut conntrack, tcp);
+        let sources: BTreeSet<_> = flows.iter().map(|flow| flow.source).collect();
+        assert_eq!(sources, ports.into());
+        let is_first = |flow: &&Flow| flow.source == ports[0];
+        let first = *flows.iter().find(is_first).unwrap();
+        assert_eq!(first.destination, to);
+        assert_eq!(conntrack.forget_of(Protocol::Sctp, &[first]), [Ok(())]);
+        assert_eq!(
+            (tracked("tcp"), tracked("udp")),
+            before,
+            "no such association"
+        );
+        assert_eq!(conntrack.forget_of(tcp, &[first]), [Ok(())]);
+        let left = read(&mut conntrack, tcp);
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].source, ports[1]);
+        assert_eq!(tracked("udp"), before.1);
+        assert_eq!(conntrack.forget_of(tcp, &left), [Ok(())]);
+    }
 }

@@ -1,5 +1,5 @@
-//! Subscribes to kernel events: changes of links, addresses, routes and policy rules of both families, and of
-//! nf_tables rules, including those that iptables-nft writes.
+//! Subscribes to kernel events: changes of links, addresses, routes and policy rules of both families, of nf_tables
+//! rules, including those that iptables-nft writes, and of the agent's own tables.
 //!
 //! The content of an event is ignored: the subscriber reads the whole network again. So lost events do no harm, and
 //! many events in a short time cause one notification.
@@ -17,45 +17,66 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tracing::warn;
 
+use super::tables::TableChanges;
 use crate::kernel::KernelError;
 
 /// The kind of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Subject {
     /// Links, addresses, routes and policy rules, except changes by the socket with this port (the agent's own).
     Network(u32),
     /// nf_tables rules. The agent's own changes cannot be recognised, because tools make them.
     Rules,
+    /// The tables of the nftables dataplane, except changes by the agent.
+    Tables(TableChanges),
 }
 
 impl Subject {
-    fn name(self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             Self::Network(_) => "links, addresses, routes and policy rules",
             Self::Rules => "nf_tables rules",
+            Self::Tables(_) => "the tables of Portolan",
         }
     }
 
-    fn protocol(self) -> isize {
+    fn protocol(&self) -> isize {
         match self {
             Self::Network(_) => NETLINK_ROUTE,
-            Self::Rules => NETLINK_NETFILTER,
+            Self::Rules | Self::Tables(_) => NETLINK_NETFILTER,
         }
     }
 
     /// Multicast groups. For rtnetlink: links, IPv4 and IPv6 addresses, routes and policy rules. For netfilter:
     /// `NFNLGRP_NFTABLES`.
-    fn groups(self) -> &'static [u32] {
+    fn groups(&self) -> &'static [u32] {
         match self {
             Self::Network(_) => &[1, 5, 9, 7, 11, 8, 19],
-            Self::Rules => &[7],
+            Self::Rules | Self::Tables(_) => &[7],
         }
     }
 
-    fn is_own(self, sender: Option<u32>) -> bool {
+    /// The number of bytes of a datagram that matter: where only the sender does, the header of the first message.
+    fn buffer_length(&self) -> usize {
         match self {
-            Self::Network(own_port) => sender == Some(own_port),
-            Self::Rules => false,
+            Self::Network(_) | Self::Rules => 16,
+            Self::Tables(_) => 64 * 1024,
+        }
+    }
+
+    /// Whether another program caused an event.
+    fn is_foreign(&self, datagram: &[u8]) -> bool {
+        match self {
+            Self::Network(own_port) => sender(datagram) != Some(*own_port),
+            Self::Rules => true,
+            Self::Tables(changes) => changes.is_foreign(datagram),
+        }
+    }
+
+    /// Records events of other programs, or the loss of events.
+    fn note(&self) {
+        if let Self::Tables(changes) = self {
+            changes.note();
         }
     }
 }
@@ -99,6 +120,17 @@ impl Events {
         Self::listen(Subject::Rules, "rule events", notify)
     }
 
+    /// Calls `notify` after changes of these tables by other programs, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// If the socket or the thread cannot be created.
+    pub fn of_tables(
+        changes: TableChanges,
+        notify: impl Fn() + Send + 'static,
+    ) -> Result<Self, KernelError> {
+        Self::listen(Subject::Tables(changes), "table events", notify)
+    }
+
     fn listen(
         subject: Subject,
         thread: &str,
@@ -106,7 +138,7 @@ impl Events {
     ) -> Result<Self, KernelError> {
         let action = format!("subscribe to changes of {}", subject.name());
         let failed = |error: &dyn std::error::Error| KernelError::new(&action, &error.to_string());
-        let socket = open(subject).map_err(|error| failed(&error))?;
+        let socket = open(&subject).map_err(|error| failed(&error))?;
         let (life, end) = UnixStream::pair().map_err(|error| failed(&error))?;
         let listener = Listener {
             subject,
@@ -133,7 +165,7 @@ impl Drop for Events {
     }
 }
 
-fn open(subject: Subject) -> io::Result<Socket> {
+fn open(subject: &Subject) -> io::Result<Socket> {
     let mut socket = Socket::new(subject.protocol())?;
     socket.bind_auto()?;
     socket.set_non_blocking(true)?;
@@ -183,8 +215,9 @@ impl Listener {
                 return;
             }
             wait = (wait * 2).min(MAX_BACKOFF);
-            opened = open(self.subject);
+            opened = open(&self.subject);
             // Events in between were lost.
+            self.subject.note();
             debounce = Debounce::default();
             debounce.note(Instant::now());
         }
@@ -245,15 +278,20 @@ impl Listener {
     /// Reads all pending events. Returns whether another program caused some of them.
     fn drain(&self, socket: &Socket) -> io::Result<bool> {
         let mut foreign = false;
-        // The header of the first message is enough: each event is a datagram of its own.
-        let mut buffer = [0; 16];
+        let mut buffer = vec![0; self.subject.buffer_length()];
         loop {
-            match recv(socket, &mut buffer, RecvFlags::empty()) {
-                Ok((length, _)) => foreign |= !self.subject.is_own(sender(&buffer[..length])),
+            match recv(socket, &mut buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => foreign |= self.subject.is_foreign(&buffer[..length]),
                 // The receive buffer overflowed, and the kernel dropped events.
                 Err(Errno::NOBUFS) => foreign = true,
-                Err(Errno::AGAIN) => return Ok(foreign),
+                Err(Errno::AGAIN) => {
+                    if foreign {
+                        self.subject.note();
+                    }
+                    return Ok(foreign);
+                }
                 Err(Errno::INTR) => {}
+                // The socket is opened again, and then a change is noted.
                 Err(error) => return Err(error.into()),
             }
         }

@@ -14,6 +14,7 @@ mod sent;
 mod servers;
 mod sets;
 mod sysctl;
+mod tables;
 mod tool;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,7 @@ pub use sets::Sets;
 pub use sysctl::{
     apply as write_sysctl, printed_value, read as read_sysctl, restore as restore_sysctl,
 };
+pub use tables::{NftTables, TableChanges};
 
 /// The kernel, in the network namespace of the thread that opened it.
 #[derive(Debug)]

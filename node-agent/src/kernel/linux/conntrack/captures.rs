@@ -41,6 +41,7 @@ fn flow(from: &str, to: &str, reply_source: &str, zone: u16, id: u32) -> Flow {
         reply_source: reply_source.parse().unwrap(),
         zone,
         id: Some(id),
+        by_rules: false,
     }
 }
 
@@ -52,11 +53,15 @@ fn captured() -> [(&'static str, Flow); 4] {
     let client = "[fd00:10:244:1::7]:40000";
     let backend = "[fd00:10:244:1::7]:5353";
     let ipv6 = flow(client, "[fd00:10:96::a]:53", backend, 0, 0x3f32_35cb);
+    let by_rules = |flow| Flow {
+        by_rules: true,
+        ..flow
+    };
     [
-        (TRANSLATED, translated),
+        (TRANSLATED, by_rules(translated)),
         (IN_A_ZONE, zone),
         (IN_A_ZONE_ONE_WAY, one_way),
-        (OVER_IPV6, ipv6),
+        (OVER_IPV6, by_rules(ipv6)),
     ]
 }
 
@@ -75,25 +80,32 @@ fn flows_are_decoded_from_captured_messages() {
         .iter()
         .map(|message| flow_of(message).unwrap())
         .collect();
-    let wanted = captured().map(|(_, flow)| Some(flow));
+    let wanted = captured().map(|(_, flow)| Some((Protocol::Udp, flow)));
     assert_eq!(flows, wanted);
 }
 
-/// S-123: only UDP flows are decoded.
+/// S-123: the caller sees which protocol a flow has. Those without ports are no flows.
 #[test]
-fn flows_of_other_protocols_are_passed_over() {
-    for protocol in ["06", "84"] {
-        let other = TRANSLATED.replace("0500010011", &format!("05000100{protocol}"));
+fn flows_are_decoded_with_their_protocol() {
+    let wanted = captured()[0].1;
+    for (number, protocol) in [
+        ("06", Some(Protocol::Tcp)),
+        ("84", Some(Protocol::Sctp)),
+        ("01", None),
+        ("2f", None),
+    ] {
+        let other = TRANSLATED.replace("0500010011", &format!("05000100{number}"));
         assert_ne!(other, TRANSLATED);
         let other = bytes(&other);
         let message = messages(&other).next().unwrap().unwrap();
-        assert_eq!(flow_of(&message).unwrap(), None);
+        let wanted = protocol.map(|protocol| (protocol, wanted));
+        assert_eq!(flow_of(&message).unwrap(), wanted);
     }
 }
 
 /// The request to which the kernel replied with the flows above, the same number as without the filter.
 #[test]
-fn a_dump_asks_for_the_udp_flows_of_one_family() {
+fn a_dump_asks_for_the_flows_of_one_protocol_and_family() {
     for (family, wanted) in [
         (
             Family::Ipv4,
@@ -104,9 +116,16 @@ fn a_dump_asks_for_the_udp_flows_of_one_family() {
             "300000000101010301000000000000000a000000100001800c00028005000100110000000c0019800800010008000000",
         ),
     ] {
-        let mut buffer = Vec::new();
-        Request::Dump(family).encode(1, false, &mut buffer);
-        assert_eq!(buffer, bytes(wanted));
+        for (number, protocol) in [
+            ("11", Protocol::Udp),
+            ("06", Protocol::Tcp),
+            ("84", Protocol::Sctp),
+        ] {
+            let wanted = wanted.replace("0500010011", &format!("05000100{number}"));
+            let mut buffer = Vec::new();
+            Request::Dump(protocol, family).encode(1, false, &mut buffer);
+            assert_eq!(buffer, bytes(&wanted));
+        }
     }
 }
 
@@ -117,7 +136,7 @@ fn a_deletion_names_one_flow_whole() {
         let sent = bytes(text);
         let (header, attributes) = (HEADER_BYTES, HEADER_BYTES + NFNETLINK_HEADER_LENGTH);
         let mut buffer = Vec::new();
-        Request::Delete(&flow).encode(77, true, &mut buffer);
+        Request::Delete(Protocol::Udp, &flow).encode(77, true, &mut buffer);
         assert_eq!(buffer.len(), usize::from(buffer[0]));
         assert_eq!(
             buffer[4..8],

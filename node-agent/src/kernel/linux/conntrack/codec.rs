@@ -1,5 +1,5 @@
-//! Messages to and from connection tracking (`ctnetlink`): a dump of the UDP flows of a family, and the deletion of
-//! exactly one flow. No I/O.
+//! Messages to and from connection tracking (`ctnetlink`): a dump of the flows of a protocol and family, and the
+//! deletion of exactly one flow. No I/O.
 //!
 //! Invariant: a deletion always contains the tuple of the flow. Without it the kernel would delete all entries, so no
 //! request type allows it to be missing.
@@ -13,7 +13,7 @@ use netlink_packet_core::{
     DecodeError, NLA_F_NESTED, NLM_F_DUMP, NlaBuffer, NlasIterator, parse_u8, parse_u16_be,
     parse_u32_be,
 };
-use portolan_plan::Family;
+use portolan_plan::{Family, Protocol};
 use portolan_reconcile::Flow;
 
 /// `sizeof(struct nfgenmsg)`.
@@ -27,11 +27,14 @@ const MSG_DELETE: u8 = 2;
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
+const IPPROTO_TCP: u8 = 6;
 const IPPROTO_UDP: u8 = 17;
+const IPPROTO_SCTP: u8 = 132;
 
 // enum ctattr_type
 pub(super) const TUPLE_ORIGINAL: u16 = 1;
 pub(super) const TUPLE_REPLY: u16 = 2;
+const STATUS: u16 = 3;
 pub(super) const ID: u16 = 12;
 const ZONE: u16 = 18;
 const FILTER: u16 = 25;
@@ -52,21 +55,24 @@ const DESTINATION_PORT: u16 = 3;
 const FILTER_ORIGINAL: u16 = 1;
 const FILTER_BY_PROTOCOL: u32 = 1 << 3;
 
+/// `IPS_DST_NAT`
+const TRANSLATED: u32 = 1 << 5;
+
 /// A request to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request<'a> {
-    /// List all UDP flows of a family. Kernels before 5.8 ignore the protocol and list all flows.
-    Dump(Family),
-    /// Delete this flow, if it still exists.
-    Delete(&'a Flow),
+    /// List all flows of a protocol and family. Kernels before 5.8 ignore the protocol and list all flows.
+    Dump(Protocol, Family),
+    /// Delete this flow of a protocol, if it still exists.
+    Delete(Protocol, &'a Flow),
 }
 
 impl Request<'_> {
     /// Appends the complete netlink message.
     pub(super) fn encode(self, sequence: u32, acknowledge: bool, buffer: &mut Vec<u8>) {
         let (command, family, flags) = match self {
-            Self::Dump(family) => (MSG_GET, family, NLM_F_DUMP),
-            Self::Delete(flow) => (MSG_DELETE, flow.family(), 0),
+            Self::Dump(_, family) => (MSG_GET, family, NLM_F_DUMP),
+            Self::Delete(_, flow) => (MSG_DELETE, flow.family(), 0),
         };
         let family = match family {
             Family::Ipv4 => AF_INET,
@@ -81,18 +87,18 @@ impl Request<'_> {
         let Ok(()) = header.put(buffer, |payload| {
             payload.extend_from_slice(&[family, 0, 0, 0]);
             match self {
-                Self::Dump(_) => put_filter(payload),
-                Self::Delete(flow) => put_flow(payload, flow),
+                Self::Dump(protocol, _) => put_filter(payload, protocol),
+                Self::Delete(protocol, flow) => put_flow(payload, protocol, flow),
             }
             Ok::<_, Infallible>(())
         });
     }
 }
 
-fn put_filter(buffer: &mut Vec<u8>) {
+fn put_filter(buffer: &mut Vec<u8>, of: Protocol) {
     put_nested(buffer, TUPLE_ORIGINAL, |tuple| {
         put_nested(tuple, TUPLE_PROTOCOL, |protocol| {
-            put(protocol, PROTOCOL_NUMBER, &[IPPROTO_UDP]);
+            put(protocol, PROTOCOL_NUMBER, &[number(of)]);
         });
     });
     put_nested(buffer, FILTER, |filter| {
@@ -100,8 +106,13 @@ fn put_filter(buffer: &mut Vec<u8>) {
     });
 }
 
-fn put_flow(buffer: &mut Vec<u8>, flow: &Flow) {
-    put_tuple(buffer, TUPLE_ORIGINAL, flow.source, flow.destination);
+fn put_flow(buffer: &mut Vec<u8>, protocol: Protocol, flow: &Flow) {
+    put_tuple(
+        buffer,
+        TUPLE_ORIGINAL,
+        protocol,
+        [flow.source, flow.destination],
+    );
     if flow.zone != 0 {
         put(buffer, ZONE, &flow.zone.to_be_bytes());
     }
@@ -113,8 +124,8 @@ fn put_flow(buffer: &mut Vec<u8>, flow: &Flow) {
 pub(super) fn put_tuple(
     buffer: &mut Vec<u8>,
     kind: u16,
-    source: SocketAddr,
-    destination: SocketAddr,
+    of: Protocol,
+    [source, destination]: [SocketAddr; 2],
 ) {
     put_nested(buffer, kind, |tuple| {
         put_nested(tuple, TUPLE_ADDRESSES, |addresses| {
@@ -127,7 +138,7 @@ pub(super) fn put_tuple(
             );
         });
         put_nested(tuple, TUPLE_PROTOCOL, |protocol| {
-            put(protocol, PROTOCOL_NUMBER, &[IPPROTO_UDP]);
+            put(protocol, PROTOCOL_NUMBER, &[number(of)]);
             put(protocol, SOURCE_PORT, &source.port().to_be_bytes());
             put(
                 protocol,
@@ -163,18 +174,18 @@ fn attribute_length(value: usize) -> u16 {
     u16::try_from(value.saturating_add(4)).unwrap_or(u16::MAX)
 }
 
-/// The UDP flow in a message; `None` for flows of other protocols and for other messages.
+/// The flow in a message with its protocol; `None` for flows of protocols without ports and for other messages.
 ///
 /// # Errors
 /// If an attribute is truncated.
-pub(super) fn flow_of(message: &RawMessage<'_>) -> Result<Option<Flow>, DecodeError> {
+pub(super) fn flow_of(message: &RawMessage<'_>) -> Result<Option<(Protocol, Flow)>, DecodeError> {
     if message.header.message_type != u16::from_be_bytes([SUBSYSTEM, MSG_NEW]) {
         return Ok(None);
     }
     let attributes = message.payload.get(NFNETLINK_HEADER_LENGTH..);
     let attributes = attributes.ok_or("message is shorter than the nfnetlink header")?;
     let (mut original, mut reply) = (Tuple::default(), Tuple::default());
-    let (mut zone, mut id) = (None, None);
+    let (mut zone, mut id, mut status) = (None, None, 0);
     for attribute in NlasIterator::new(attributes) {
         let attribute = attribute?;
         match attribute.kind() {
@@ -182,23 +193,43 @@ pub(super) fn flow_of(message: &RawMessage<'_>) -> Result<Option<Flow>, DecodeEr
             TUPLE_REPLY => reply = Tuple::parse(attribute.value())?,
             ZONE => zone = Some(parse_u16_be(attribute.value())?),
             ID => id = Some(parse_u32_be(attribute.value())?),
+            STATUS => status = parse_u32_be(attribute.value())?,
             _ => {}
         }
     }
-    if original.protocol != Some(IPPROTO_UDP) {
+    let Some(protocol) = original.protocol.and_then(protocol) else {
         return Ok(None);
-    }
+    };
     let whole = || {
-        Some(Flow {
+        let flow = Flow {
             source: original.source()?,
             destination: original.destination()?,
             reply_source: reply.source()?,
             // A zone may apply to one direction only, and is then part of its tuple.
             zone: zone.or(original.zone).unwrap_or(0),
             id,
-        })
+            by_rules: status & TRANSLATED != 0,
+        };
+        Some((protocol, flow))
     };
     Ok(whole())
+}
+
+fn number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => IPPROTO_TCP,
+        Protocol::Udp => IPPROTO_UDP,
+        Protocol::Sctp => IPPROTO_SCTP,
+    }
+}
+
+fn protocol(number: u8) -> Option<Protocol> {
+    match number {
+        IPPROTO_TCP => Some(Protocol::Tcp),
+        IPPROTO_UDP => Some(Protocol::Udp),
+        IPPROTO_SCTP => Some(Protocol::Sctp),
+        _ => None,
+    }
 }
 
 /// One direction of a flow.

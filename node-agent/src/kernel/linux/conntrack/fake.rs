@@ -14,6 +14,7 @@ use netlink_blocking::attribute::put;
 use netlink_blocking::message::RawMessage;
 use netlink_blocking::testing::{Answers, Faulty, Kernel, message};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP};
+use portolan_plan::Protocol;
 use portolan_reconcile::Flow;
 
 use super::Conntrack;
@@ -28,6 +29,8 @@ const ENOENT: i32 = 2;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) flows: BTreeSet<Flow>,
+    /// The protocol of all flows.
+    pub(super) protocol: Protocol,
 }
 
 pub(super) type FakeKernel = Faulty<State>;
@@ -41,18 +44,19 @@ impl Kernel for State {
         let (flags, sequence) = (asked.header.flags, asked.header.sequence_number);
         if flags & NLM_F_DUMP == NLM_F_DUMP {
             let kind = u16::from_be_bytes([codec::SUBSYSTEM, codec::MSG_NEW]);
+            let protocol = self.protocol;
             let flows: Vec<_> = self.flows.iter().copied().collect();
             let datagrams = flows.chunks(PER_DATAGRAM).map(|chunk| {
                 let messages = chunk
                     .iter()
-                    .map(|flow| message(kind, 0, sequence, &shown(flow)));
+                    .map(|flow| message(kind, 0, sequence, &shown(protocol, flow)));
                 messages.collect::<Vec<_>>().concat()
             });
             return answers.list(sequence, datagrams);
         }
         let is_named = |flow: &Flow| {
             let mut named = Vec::new();
-            Request::Delete(flow).encode(sequence, false, &mut named);
+            Request::Delete(self.protocol, flow).encode(sequence, false, &mut named);
             named[4..6] == asked.header.message_type.to_ne_bytes() && named[16..] == *asked.payload
         };
         let before = self.flows.len();
@@ -69,11 +73,13 @@ impl Kernel for State {
 }
 
 /// The payload of the kernel's message for a flow.
-fn shown(flow: &Flow) -> Vec<u8> {
+fn shown(protocol: Protocol, flow: &Flow) -> Vec<u8> {
     let mut payload = vec![0; 4];
     let (original, reply) = (codec::TUPLE_ORIGINAL, codec::TUPLE_REPLY);
-    codec::put_tuple(&mut payload, original, flow.source, flow.destination);
-    codec::put_tuple(&mut payload, reply, flow.reply_source, flow.source);
+    let there = [flow.source, flow.destination];
+    codec::put_tuple(&mut payload, original, protocol, there);
+    let back = [flow.reply_source, flow.source];
+    codec::put_tuple(&mut payload, reply, protocol, back);
     if let Some(id) = flow.id {
         put(&mut payload, codec::ID, &id.to_be_bytes());
     }

@@ -12,7 +12,7 @@
 use std::net::SocketAddr;
 
 use netlink_blocking::testing::Fault;
-use portolan_plan::Family;
+use portolan_plan::{Family, Protocol};
 use portolan_reconcile::Flow;
 use proptest::prelude::*;
 
@@ -28,6 +28,7 @@ fn flow(number: u16) -> Flow {
         reply_source: at(3, 5353),
         zone: 0,
         id: Some(number.into()),
+        by_rules: false,
     }
 }
 
@@ -39,6 +40,7 @@ fn begin(flows: u16, faults: &[Fault]) -> (FakeKernel, Conntrack) {
     let kernel = FakeKernel::default();
     let conntrack = open(&kernel);
     kernel.lock().kernel.flows = (0..flows).map(flow).collect();
+    kernel.lock().kernel.protocol = Protocol::Udp;
     kernel.lock().faults = faults.iter().copied().collect();
     (kernel, conntrack)
 }
@@ -88,6 +90,22 @@ fn a_list_that_always_changes_is_reported_as_possibly_incomplete() {
     let found = conntrack.stale(Family::Ipv4, &is_stale).unwrap();
     assert!(found.interrupted);
     assert_eq!(found.stale.len(), 50);
+}
+
+/// Kernels before 5.8 list all protocols.
+#[test]
+fn flows_of_other_protocols_in_a_list_are_neither_returned_nor_deleted() {
+    let (kernel, mut conntrack) = begin(100, &[]);
+    kernel.lock().kernel.protocol = Protocol::Sctp;
+    assert_eq!(stale(&mut conntrack), Some(0));
+    assert_eq!(conntrack.forget(&[flow(1)]), [Ok(())], "no UDP flow");
+    assert_eq!(kernel.lock().kernel.flows.len(), 100);
+    let found = conntrack.stale_of(Protocol::Sctp, Family::Ipv4, &is_stale);
+    let stale = found.unwrap().stale;
+    assert_eq!(stale.len(), 50);
+    let deleted = conntrack.forget_of(Protocol::Sctp, &stale);
+    assert!(deleted.iter().all(Result::is_ok));
+    assert_eq!(kernel.lock().kernel.flows.len(), 50);
 }
 
 fn any_fault() -> impl Strategy<Value = Fault> {

@@ -1,4 +1,5 @@
-//! Conntrack (connection tracking) through netlink: requests of `programmer::flows` to list and delete UDP flows.
+//! Conntrack (connection tracking) through netlink: lists the flows of a protocol, and deletes exactly those that are
+//! named. `programmer::flows` cleans up UDP; the nftables dataplane also ends connections after their drain deadline.
 
 mod codec;
 #[cfg(test)]
@@ -10,7 +11,7 @@ mod socket;
 use netlink_blocking::message::messages;
 use netlink_blocking::{Channel, Error as SocketError};
 use netlink_sys::protocols::NETLINK_NETFILTER;
-use portolan_plan::Family;
+use portolan_plan::{Family, Protocol};
 use portolan_reconcile::Flow;
 
 use self::socket::{Error, Socket};
@@ -68,13 +69,27 @@ impl Conntrack {
         family: Family,
         is_stale: &dyn Fn(&Flow) -> bool,
     ) -> Result<StaleFlows, KernelError> {
+        self.stale_of(Protocol::Udp, family, is_stale)
+    }
+
+    /// Reads all flows of a protocol and family, and returns the stale ones (S-130). A list that changes is read several
+    /// times, so `is_stale` may get a flow more than once.
+    ///
+    /// # Errors
+    /// That of the kernel.
+    pub fn stale_of(
+        &mut self,
+        protocol: Protocol,
+        family: Family,
+        is_stale: &dyn Fn(&Flow) -> bool,
+    ) -> Result<StaleFlows, KernelError> {
         let limit = self.at_once;
         let mut found = StaleFlows::default();
         for _ in 0..ATTEMPTS {
             found.seen = 0;
             let stale = &mut found.stale;
             let (seen, more) = (&mut found.seen, &mut found.more);
-            let interrupted = self.socket.dump(family, |flow| {
+            let interrupted = self.socket.dump(protocol, family, |flow| {
                 *seen += 1;
                 match is_stale(&flow) {
                     true if stale.len() < limit => stale.push(flow),
@@ -98,16 +113,25 @@ impl Conntrack {
         Ok(found)
     }
 
-    /// Deletes exactly these flows, many in one send.
+    /// Deletes exactly these UDP flows, many in one send.
     pub fn forget(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>> {
+        self.forget_of(Protocol::Udp, flows)
+    }
+
+    /// Deletes exactly these flows of a protocol, many in one send.
+    pub fn forget_of(
+        &mut self,
+        protocol: Protocol,
+        flows: &[Flow],
+    ) -> Vec<Result<(), KernelError>> {
         let failed = |flow: &Flow, error: &Error| {
             let action = format!(
-                "delete the flow from {} to {}",
+                "delete the {protocol} flow from {} to {}",
                 flow.source, flow.destination
             );
             KernelError::new(&action, &explain(error))
         };
-        match self.socket.delete(flows) {
+        match self.socket.delete(protocol, flows) {
             Ok(results) => flows
                 .iter()
                 .zip(results)
@@ -118,11 +142,15 @@ impl Conntrack {
     }
 }
 
-/// The UDP flows in a datagram of the kernel, up to the first message that cannot be decoded.
+/// The flows in a datagram of the kernel, of all protocols with ports, up to the first message that cannot be decoded.
 pub fn flows_in(datagram: &[u8]) -> Vec<Flow> {
     let messages = messages(datagram).map_while(Result::ok);
     let flows = messages.map(|message| codec::flow_of(&message));
-    flows.map_while(Result::ok).flatten().collect()
+    flows
+        .map_while(Result::ok)
+        .flatten()
+        .map(|(_, flow)| flow)
+        .collect()
 }
 
 fn explain(error: &Error) -> String {

@@ -6,7 +6,7 @@ use std::io;
 use netlink_blocking::message::{error_code, messages};
 use netlink_blocking::{Channel, Error as SocketError, Outgoing, Received};
 use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR};
-use portolan_plan::Family;
+use portolan_plan::{Family, Protocol};
 use portolan_reconcile::Flow;
 use thiserror::Error;
 
@@ -49,18 +49,28 @@ impl Socket {
         Self { channel }
     }
 
-    /// Calls `each` with every UDP flow of a family. Returns whether the list changed while it was read, so that some
-    /// flows may be missing.
-    pub(super) fn dump(&mut self, family: Family, each: impl FnMut(Flow)) -> Result<bool, Error> {
-        let dumped = self.dump_once(family, each);
+    /// Calls `each` with every flow of a protocol and family. Returns whether the list changed while it was read, so that
+    /// some flows may be missing.
+    pub(super) fn dump(
+        &mut self,
+        protocol: Protocol,
+        family: Family,
+        each: impl FnMut(Flow),
+    ) -> Result<bool, Error> {
+        let dumped = self.dump_once(protocol, family, each);
         // Prevents a late reply from being taken for one to the next request.
         self.channel.settle(dumped, |_| true)
     }
 
-    fn dump_once(&mut self, family: Family, mut each: impl FnMut(Flow)) -> Result<bool, Error> {
+    fn dump_once(
+        &mut self,
+        protocol: Protocol,
+        family: Family,
+        mut each: impl FnMut(Flow),
+    ) -> Result<bool, Error> {
         let sequence = self.channel.next_sequence();
         let mut bytes = Vec::new();
-        Request::Dump(family).encode(sequence, false, &mut bytes);
+        Request::Dump(protocol, family).encode(sequence, false, &mut bytes);
         self.send(&bytes, 1, false)?;
         let mut interrupted = false;
         loop {
@@ -76,19 +86,32 @@ impl Socket {
                 match error_code(&message) {
                     Some(0) => return Ok(interrupted),
                     Some(errno) => return Err(Error::Kernel(errno)),
-                    None => flow_of(&message)?.into_iter().for_each(&mut each),
+                    // Old kernels list the flows of all protocols.
+                    None => flow_of(&message)?
+                        .into_iter()
+                        .filter(|(of, _)| *of == protocol)
+                        .for_each(|(_, flow)| each(flow)),
                 }
             }
         }
     }
 
-    /// Deletes flows, many in one send, with a result for each. A flow that does not exist counts as deleted.
-    pub(super) fn delete(&mut self, flows: &[Flow]) -> Result<Vec<Result<(), Error>>, Error> {
-        let deleted = self.delete_all(flows);
+    /// Deletes flows of a protocol, many in one send, with a result for each. A flow that does not exist counts as
+    /// deleted.
+    pub(super) fn delete(
+        &mut self,
+        protocol: Protocol,
+        flows: &[Flow],
+    ) -> Result<Vec<Result<(), Error>>, Error> {
+        let deleted = self.delete_all(protocol, flows);
         self.channel.settle(deleted, |_| true)
     }
 
-    fn delete_all(&mut self, flows: &[Flow]) -> Result<Vec<Result<(), Error>>, Error> {
+    fn delete_all(
+        &mut self,
+        protocol: Protocol,
+        flows: &[Flow],
+    ) -> Result<Vec<Result<(), Error>>, Error> {
         let mut results = Vec::with_capacity(flows.len());
         for run in flows.chunks(PER_SEND) {
             let mut bytes = Vec::new();
@@ -99,7 +122,7 @@ impl Socket {
                 // The kernel processes messages in order: after the reply to the last one, all earlier ones without
                 // an error have succeeded.
                 let last = index.saturating_add(1) == run.len();
-                Request::Delete(flow).encode(sequence, last, &mut bytes);
+                Request::Delete(protocol, flow).encode(sequence, last, &mut bytes);
             }
             self.send(&bytes, run.len(), true)?;
             let fence = self.channel.sequence();
