@@ -1,5 +1,6 @@
-//! A limit on the number of connections. At the limit, the address with the most connections gives one up: a flood must
-//! not end a health check of the kubelet, which then would restart the controller.
+//! A limit on the number of connections. At the limit, the address with the most connections gives one up, and other
+//! addresses take no place from a node: a flood must not end a health check of the kubelet, which then would restart
+//! the controller.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{Pages, Visitor};
 use crate::room::Room;
 
-/// Maximum number of open connections to the admin pages.
+/// Maximum number of open connections to the admin pages from this host and addresses of nodes, and from all others.
 const MAX_CONNECTIONS: usize = 64;
 /// Timeout for the first byte, for the TLS handshake, and for each request head, which includes the idle time between
 /// requests.
@@ -32,14 +33,17 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// The open connections.
 #[derive(Debug)]
 pub(super) struct Guests {
-    room: Arc<Room>,
+    of_nodes: Arc<Room>,
+    of_others: Arc<Room>,
 }
 
 impl Guests {
     /// No connections.
     pub(super) fn new() -> Self {
-        let room = Room::new(MAX_CONNECTIONS);
-        Self { room }
+        Self {
+            of_nodes: Room::new(MAX_CONNECTIONS),
+            of_others: Room::new(MAX_CONNECTIONS),
+        }
     }
 
     /// Serves a connection as a task of `tasks`. It ends when `tasks` is dropped, or when its place is needed for
@@ -51,7 +55,12 @@ impl Guests {
         pages: &Arc<Pages>,
         tasks: &mut JoinSet<()>,
     ) {
-        let Some(mut seat) = self.room.take(Some(visitor.address)) else {
+        let room = if is_here(&stream, visitor) || pages.store.is_node_address(visitor.address) {
+            &self.of_nodes
+        } else {
+            &self.of_others
+        };
+        let Some(mut seat) = room.take(Some(visitor.address)) else {
             return;
         };
         let served = serve(stream, visitor, pages.clone());
@@ -62,6 +71,12 @@ impl Guests {
             }
         });
     }
+}
+
+/// Whether the client is on this host, as the kubelet is: it then connects from the address to which it connects.
+fn is_here(stream: &TcpStream, visitor: Visitor) -> bool {
+    let own = stream.local_addr();
+    own.is_ok_and(|own| own.ip().to_canonical() == visitor.address)
 }
 
 /// Serves TLS if the first byte is that of a TLS handshake, and plain HTTP otherwise.

@@ -76,8 +76,9 @@ impl Claims {
         else {
             return None;
         };
-        let payload: Payload =
-            serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?;
+        // Bytes that are not valid UTF-8 would be accepted in parts that are not read.
+        let payload: Payload = serde_json::from_str(str::from_utf8(&payload).ok()?).ok()?;
         let expires = payload.exp.map(Duration::from_secs);
         Some(Self {
             audiences: match payload.aud {

@@ -2,6 +2,7 @@
 //! read them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -14,6 +15,8 @@ use crate::control_plane::Reach;
 use crate::credentials::{Authority, NAME};
 use crate::program::Program;
 
+/// Until the plugin has asked a controller at least once, on hardware.
+const ASKED: Duration = Duration::from_secs(5);
 const ACCESS: &str = include_str!("../../../../api/convergence.yaml");
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -78,7 +81,8 @@ fn believed(lab: &Lab<'_>) -> Result<()> {
 fn unbelieved(lab: &Lab<'_>) -> Result<()> {
     let ca = lab.rig.file("other-ca.crt");
     replace(&ca, &Authority::new("another CA")?.pem())?;
-    let (code, verdict) = wait(lab, &ca, 1)?;
+    let seconds = lab.rig.stage.waits.limit(ASKED).as_secs();
+    let (code, verdict) = wait(lab, &ca, seconds)?;
     ensure!(code == 1, "it ended with {code}: {verdict}");
     let held_up = verdict["heldUp"].to_string();
     ensure!(held_up.contains("certificate"), "{verdict}");
