@@ -4,6 +4,8 @@
 //! The registry keeps only the last state of each node, and no plans.
 
 // With its path, because `e2e/schedules` includes this file in another folder.
+#[path = "agent_registry/counts.rs"]
+mod counts;
 #[path = "agent_registry/in_force.rs"]
 mod in_force;
 
@@ -284,70 +286,6 @@ impl AgentRegistry {
     pub fn forget_except(&self, is_node: impl Fn(&str) -> bool) {
         let keep = |node: &Arc<str>, delivery: &mut Delivery| delivery.connected || is_node(node);
         self.nodes().deliveries.retain(keep);
-    }
-
-    /// Number of agents with an open stream to this controller.
-    pub fn connected_agents(&self) -> usize {
-        let nodes = self.nodes();
-        let open = nodes.deliveries.values().filter(|of| of.connected);
-        open.count()
-    }
-
-    /// Number of connected nodes that have this version of the plans in force, and number of those that do not.
-    pub fn convergence(&self, version: u64, is_node: impl Fn(&str) -> bool) -> (usize, usize) {
-        let nodes = self.nodes();
-        let (mut in_force, mut behind) = (0, 0);
-        for (node, delivery) in &nodes.deliveries {
-            if !(delivery.connected && is_node(node)) {
-                continue;
-            }
-            if delivery.in_force.version() >= version {
-                in_force += 1;
-            } else {
-                behind += 1;
-            }
-        }
-        (in_force, behind)
-    }
-
-    /// Number of agents that do not have this version of the plans in force yet, and the first [`MAX_LISTED_ITEMS`] of
-    /// their nodes. An agent whose last answer had failures or unreadable entries is not waited for, because these
-    /// may never end. Nor is one without any answer: its first plan is not a change.
-    pub fn waited_for(
-        &self,
-        version: u64,
-        is_node: impl Fn(&str) -> bool,
-    ) -> (usize, Vec<Arc<str>>) {
-        let nodes = self.nodes();
-        let waited = nodes.deliveries.iter().filter(|(node, delivery)| {
-            let answered = delivery.acked.as_ref();
-            let sound = answered.is_some_and(|(_, acked)| {
-                acked.failed_operations == 0 && acked.unreadable().is_none()
-            });
-            let behind = sound && delivery.in_force.version() < version;
-            delivery.connected && behind && is_node(node)
-        });
-        let (mut count, mut first) = (0, Vec::new());
-        for (node, _) in waited {
-            count += 1;
-            if first.len() < MAX_LISTED_ITEMS {
-                first.push(node.clone());
-            }
-        }
-        (count, first)
-    }
-
-    /// Number of connected nodes on which some Service is not in force, and the largest number of such Services on one
-    /// node.
-    pub fn failing_services(&self, is_node: impl Fn(&str) -> bool) -> (usize, u32) {
-        let nodes = self.nodes();
-        let connected = nodes.deliveries.iter();
-        let connected = connected.filter(|(node, of)| of.connected && is_node(node));
-        let failing = connected.map(|(_, delivery)| delivery.failing_services());
-        let failing = failing.filter(|services| *services > 0);
-        failing.fold((0, 0), |(count, most), services| {
-            (count + 1, most.max(services))
-        })
     }
 
     /// The present state of all agents that ever connected to this controller.

@@ -69,10 +69,17 @@ fn nodes_behind_a_version_are_pending_unless_they_failed_or_are_gone() {
         ..acked(7)
     };
     registry.acked("failing", failed, at(2));
-    let waited = |version| registry.waited_for(version, |_| true);
+    let waited = |version| {
+        let waited = registry.waited_for(version, |_| true);
+        let lowest = registry.lowest_in_force(|_| true);
+        let all_have_it = lowest.is_none_or(|lowest| lowest >= version);
+        assert_eq!(waited.0 == 0, all_have_it, "{lowest:?}");
+        waited
+    };
     assert_eq!(waited(5), (1, vec!["behind".into()]));
     assert_eq!(waited(4), (0, Vec::new()));
     assert_eq!(registry.waited_for(5, |_| false).0, 0, "its Node is gone");
+    assert_eq!(registry.lowest_in_force(|_| false), None);
     registry.acked("failing", acked(7), at(3));
     assert_eq!(waited(5).0, 2);
     let unread = |key: &str| Acked {

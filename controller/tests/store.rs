@@ -39,8 +39,12 @@ struct Shape {
     scope: ScopeKind,
     /// Nodes whose head refers to their own list.
     own: Vec<usize>,
+    /// The zone whose nodes' head refers to their own list, except for the nodes above.
+    own_of_zone: Option<usize>,
     /// Nodes with endpoints.
     homes: Vec<usize>,
+    /// Whether the other nodes answer its health checks.
+    checked: bool,
     /// A seed for the contents of each list.
     seed: u16,
     /// Whether its lists are long enough for patches.
@@ -52,7 +56,8 @@ struct Shape {
 #[derive(Debug, Clone)]
 enum Step {
     Service(u8, Option<Shape>),
-    Node(usize, Option<Option<usize>>),
+    /// A node with a zone and an address.
+    Node(usize, Option<(Option<usize>, u8)>),
     /// The agent of a node receives its whole batch.
     Served(usize),
     /// It receives a number of chunks of some bytes each, but not the end of the batch.
@@ -77,22 +82,29 @@ fn shape() -> impl Strategy<Value = Shape> {
         any::<u16>(),
         any::<bool>(),
         any::<bool>(),
+        prop::option::weighted(0.3, 0..ZONES.len()),
+        any::<bool>(),
     );
-    parts.prop_map(|(scope, own, homes, seed, large, critical)| Shape {
-        scope,
-        own,
-        homes,
-        seed,
-        large,
-        critical,
+    parts.prop_map(|parts| {
+        let (scope, own, homes, seed, large, critical, own_of_zone, checked) = parts;
+        Shape {
+            scope,
+            own,
+            own_of_zone,
+            homes,
+            checked,
+            seed,
+            large,
+            critical,
+        }
     })
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..SERVICES, prop::option::weighted(0.8, shape())).prop_map(|(s, p)| Step::Service(s, p)),
-        1 => (0..NODES.len(), prop::option::weighted(0.8, prop::option::of(0..ZONES.len())))
-            .prop_map(|(node, zone)| Step::Node(node, zone)),
+        1 => (0..NODES.len(), prop::option::weighted(0.8, (prop::option::of(0..ZONES.len()), 1u8..3)))
+            .prop_map(|(number, node)| Step::Node(number, node)),
         4 => (0..FOLLOWED).prop_map(Step::Served),
         3 => (0..FOLLOWED, 1usize..400, 1u8..4)
             .prop_map(|(node, bytes, count)| Step::Pieces(node, bytes, count)),
@@ -195,11 +207,15 @@ fn planned(id: &ServiceId, shape: &Shape) -> PlannedService {
             head(shape.scope, shape.critical),
             head(ScopeKind::Node, shape.critical),
         ],
-        head_of_zone: BTreeMap::new(),
+        head_of_zone: shape
+            .own_of_zone
+            .map(|zone| (ZONES[zone].into(), 1))
+            .into_iter()
+            .collect(),
         head_of_node: own.collect(),
         lists,
         locals: shape.homes.iter().map(local).collect(),
-        elsewhere: None,
+        elsewhere: shape.checked.then(Arc::default),
         hints: Vec::new(),
         warnings: Vec::new(),
     }
@@ -275,8 +291,15 @@ fn publish(store: &Store, step: &Step) {
             let planned = shape.as_ref().map(|shape| Arc::new(planned(&id, shape)));
             update.services.insert(id, planned);
         }
-        Step::Node(number, zone) => {
-            let entry = zone.map(|zone| Arc::new(node(*number, zone)));
+        Step::Node(number, of) => {
+            let entry = of.map(|(zone, address)| {
+                Arc::new(NodeEntry {
+                    addresses: [Ipv4Addr::new(192, 168, 0, address).into()]
+                        .into_iter()
+                        .collect(),
+                    ..node(*number, zone)
+                })
+            });
             update.nodes.insert(NODES[*number].into(), entry);
         }
         Step::Served(_) | Step::Pieces(..) | Step::Returns(_) | Step::Rejects(_) => return,
@@ -294,7 +317,7 @@ proptest! {
         let store = Store::with_limits(limits);
         let mut agents: Vec<_> = NODES.into_iter().map(Agent::new).collect();
         for node in 0..FOLLOWED {
-            publish(&store, &Step::Node(node, Some(Some(node / 2))));
+            publish(&store, &Step::Node(node, Some((Some(node / 2), 1))));
         }
         for step in &steps {
             publish(&store, step);
@@ -340,13 +363,15 @@ fn a_change_of_a_large_list_costs_the_change() {
     let shape = |seed| Shape {
         scope: ScopeKind::Cluster,
         own: Vec::new(),
+        own_of_zone: None,
         homes: Vec::new(),
+        checked: false,
         seed,
         large: true,
         critical: false,
     };
     let store = Store::default();
-    publish(&store, &Step::Node(0, Some(None)));
+    publish(&store, &Step::Node(0, Some((None, 1))));
     let mut agent = Agent::new(NODES[0]);
     let sizes = [1, 2].map(|seed| {
         publish(&store, &Step::Service(0, Some(shape(seed))));
@@ -366,14 +391,16 @@ fn an_agent_with_an_old_plan_is_sent_the_buckets_that_differ() {
     let shape = |seed| Shape {
         scope: ScopeKind::Cluster,
         own: Vec::new(),
+        own_of_zone: None,
         homes: vec![0],
+        checked: false,
         seed,
         large: false,
         critical: false,
     };
     let fill = |last: u16| {
         let store = Store::default();
-        publish(&store, &Step::Node(0, Some(None)));
+        publish(&store, &Step::Node(0, Some((None, 1))));
         for number in 0..100 {
             let seed = if number == 99 { last } else { 1 };
             publish(&store, &Step::Service(number, Some(shape(seed))));

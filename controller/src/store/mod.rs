@@ -11,6 +11,9 @@ mod count;
 mod encoded;
 mod history;
 mod node_addresses;
+mod recent;
+mod shared_delta;
+mod shared_plan;
 mod snapshot;
 mod step;
 mod sums;
@@ -28,12 +31,15 @@ use portolan_planner::model::Kind;
 use portolan_planner::{PlannedService, Update};
 use tokio::sync::watch;
 
+pub use causes::BatchCauses;
 use causes::Causes;
 use changed::Changed;
 use encoded::{EncodedEntry, EncodedNode, EncodedService};
 pub use history::HistoryLimits;
 use history::{History, Was};
 use node_addresses::NodeAddresses;
+use recent::Recent;
+use shared_delta::{SharedDelta, Span};
 use snapshot::SharedSnapshot;
 use sums::Sums;
 pub use walk::{Begin, Held, Outdated, Walk};
@@ -65,8 +71,6 @@ struct Plans {
     /// Incremented by each change; 0 before the first one.
     version: u64,
     services: BTreeMap<ServiceId, Arc<EncodedService>>,
-    /// Services that nodes program first.
-    critical: BTreeSet<ServiceId>,
     numbered: Numbered,
     sums: Sums,
     nodes: BTreeMap<Arc<str>, Arc<EncodedNode>>,
@@ -75,6 +79,7 @@ struct Plans {
     residents: BTreeSet<IpAddr>,
     history: History,
     snapshot: SharedSnapshot,
+    deltas: Recent<Span, SharedDelta>,
     changed: Changed,
     causes: Causes,
 }
@@ -170,13 +175,12 @@ impl Store {
 
     /// The causes of the changes in a batch for a node, oldest first. Empty if the batch starts from what the node
     /// reported: which changes are new to it is unknown.
-    pub fn causes(&self, walk: &Walk) -> Vec<Arc<Cause>> {
+    pub fn causes(&self, walk: &Walk) -> Arc<BatchCauses> {
         let Begin::Position(position) = walk.begin() else {
-            return Vec::new();
+            return Arc::default();
         };
         let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
-        let to = walk.end().version();
-        plans.causes.between(position.version(), to)
+        plans.causes.between(position.version(), walk.version())
     }
 
     /// Those of the addresses without any endpoint in the cluster; `None` before the first plan is published, when
@@ -304,11 +308,6 @@ impl Plans {
         let new = planned.map(|planned| Arc::new(encode(planned)));
         self.sums.replace(number, old.as_deref(), new.as_deref());
         self.numbered.put(number, new.clone());
-        if new.as_ref().is_some_and(|new| new.is_boot_critical()) {
-            self.critical.insert(id.clone());
-        } else {
-            self.critical.remove(&id);
-        }
         let same_ports = old
             .as_ref()
             .zip(new.as_ref())
@@ -356,7 +355,7 @@ impl Plans {
 }
 
 /// Services by numbers, which take little memory in the references of thousands of nodes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Numbered {
     services: Vec<Option<Arc<EncodedService>>>,
     free: Vec<u32>,
@@ -382,5 +381,9 @@ impl Numbered {
 
     fn get(&self, number: u32) -> Option<&Arc<EncodedService>> {
         self.services.get(number as usize)?.as_ref()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<EncodedService>> {
+        self.services.iter().flatten()
     }
 }

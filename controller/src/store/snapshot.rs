@@ -2,14 +2,15 @@
 //! that changed since a position that the history does not reach.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use portolan_plan::{EntryKey, Family, ListKey, NodeEntry, ScopeKind, ServiceId};
 
-use super::Plans;
 use super::encoded::EncodedService;
 use super::history::Former;
+use super::shared_plan::SharedPlan;
 use super::step::{self, Piece};
+use super::{Numbered, Plans};
 
 /// Maximum number of changed Services that a batch keeps for a stream that is behind the history. With more, the whole
 /// plan is sent.
@@ -19,9 +20,16 @@ const MAX_CHANGED_SERVICES: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) version: u64,
-    pub(super) services: BTreeMap<ServiceId, Arc<EncodedService>>,
-    pub(super) critical: BTreeSet<ServiceId>,
+    /// By number.
+    services: Numbered,
+    /// The numbers of the Services with entries for a node by name.
+    naming: BTreeMap<Arc<str>, Vec<u32>>,
+    /// What the nodes of each zone have in common.
+    shared: Mutex<SharedPlans>,
 }
+
+/// By zone.
+type SharedPlans = BTreeMap<Option<Arc<str>>, Arc<OnceLock<SharedPlan>>>;
 
 /// The snapshot in use, which batches share.
 #[derive(Debug, Default)]
@@ -41,11 +49,28 @@ impl Snapshot {
         }
         let fresh = Arc::new(Self {
             version: plans.version,
-            services: plans.services.clone(),
-            critical: plans.critical.clone(),
+            services: plans.numbered.clone(),
+            naming: plans.sums.naming().clone(),
+            shared: Mutex::default(),
         });
         *shared = Arc::downgrade(&fresh);
         fresh
+    }
+
+    /// Calls `with` with what the nodes of this node's zone have in common. The first caller of a zone gathers it, which
+    /// takes long; only callers of the same zone wait for it.
+    pub(super) fn shared<T>(&self, node: &NodeEntry, with: impl FnOnce(&SharedPlan) -> T) -> T {
+        let of_zone = {
+            let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.entry(node.zone.clone()).or_default().clone()
+        };
+        with(of_zone.get_or_init(|| SharedPlan::new(node, self.services.iter())))
+    }
+
+    /// The Services with entries for a node by name.
+    pub(super) fn naming(&self, node: &str) -> impl Iterator<Item = &Arc<EncodedService>> + Clone {
+        let numbers = self.naming.get(node).into_iter().flatten();
+        numbers.filter_map(|number| self.services.get(*number))
     }
 }
 
@@ -78,16 +103,10 @@ impl Changes {
 impl ChangedService {
     /// Adds the items that lead to its present entries for a node of the same zone. If its former state is forgotten,
     /// all its entries are sent, and those that it may have had are removed.
-    pub(super) fn put(
-        &self,
-        id: &ServiceId,
-        before: &NodeEntry,
-        node: &NodeEntry,
-        piece: &mut Piece,
-    ) {
+    pub(super) fn put(&self, id: &ServiceId, node: &NodeEntry, piece: &mut Piece) {
         let former = match &self.before {
             Former::Known(former) => {
-                let step = step::step(former.as_ref(), self.now.as_ref(), before, node);
+                let step = step::step(former.as_ref(), self.now.as_ref(), node);
                 return piece.add(&step);
             }
             Former::Forgotten(ports) => ports,

@@ -67,6 +67,17 @@ impl Step {
         PlanHash(hash.0.wrapping_add(self.1.0))
     }
 
+    /// The size of its items.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Adds another step, of another Service.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.0.add(other);
+        self.1 = other.after(self.1);
+    }
+
     /// The step from some entries to others, both in the order of keys.
     pub(super) fn between(
         before: Vec<(EntryKey, EncodedEntry)>,
@@ -87,7 +98,8 @@ impl Step {
         step
     }
 
-    fn put(&mut self, old: Option<&EncodedEntry>, new: &EncodedEntry) {
+    /// Adds the change of an entry.
+    pub(super) fn put(&mut self, old: Option<&EncodedEntry>, new: &EncodedEntry) {
         let Self(piece, hash) = self;
         if let Some(old) = old {
             if old.hash == new.hash {
@@ -140,22 +152,21 @@ impl Steps {
     }
 }
 
-/// The step of a node from one form of a Service to another.
+/// The step of a node from one form of a Service to another. A node that changes its zone gets a whole plan instead.
 pub(super) fn step(
     before: Option<&Arc<EncodedService>>,
     now: Option<&Arc<EncodedService>>,
-    node_before: &NodeEntry,
     node: &NodeEntry,
 ) -> Arc<Step> {
     let make = || {
-        let before = before.map(|service| service.entries_for(node_before));
-        let now = now.map(|service| service.entries_for(node));
+        let entries = |service: &Arc<EncodedService>| service.entries_for(node);
+        let (before, now) = (before.map(entries), now.map(entries));
         Step::between(before.unwrap_or_default(), now.unwrap_or_default())
     };
     let names = |service: Option<&Arc<EncodedService>>| {
         service.is_some_and(|service| service.names(&node.name))
     };
-    let own = node_before.zone != node.zone || names(before) || names(now);
+    let own = names(before) || names(now);
     let zoned = |service: &Arc<EncodedService>| service.differs_by_zone();
     match now.filter(|_| !own) {
         Some(now) => {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use portolan_plan::{BucketHashes, NodeEntry};
 
 use super::encoded::{EncodedEntry, EncodedNode, EncodedService};
+use super::shared_plan::unnamed;
 
 type Zone = Option<Arc<str>>;
 
@@ -98,11 +99,7 @@ impl Sums {
         let zone = self.zones.entry(node.zone.clone()).or_insert_with(|| {
             let mut zone = OfZone {
                 nodes: 0,
-                anybody: NodeEntry {
-                    // No node has this name, so no Service names it.
-                    name: "".into(),
-                    ..node.clone()
-                },
+                anybody: unnamed(node),
                 hashes: BucketHashes::default(),
             };
             services.for_each(|service| zone.count(service, add));
@@ -119,6 +116,11 @@ impl Sums {
                 self.zones.remove(&node.zone);
             }
         }
+    }
+
+    /// The numbers of the Services with entries for a node by name.
+    pub(super) fn naming(&self) -> &BTreeMap<Arc<str>, Vec<u32>> {
+        &self.naming
     }
 
     /// The hashes of a node's plan. `service` returns the Service with a number.

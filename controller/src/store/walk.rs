@@ -10,7 +10,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use portolan_plan::{BucketHashes, Buckets, EntryKey, PlanHash, ServiceId};
 
-use super::encoded::{EncodedNode, EncodedService};
+use super::encoded::EncodedNode;
+use super::shared_delta::{SharedDelta, Span};
+use super::shared_plan::{Part, SharedPosition};
 use super::snapshot::{Changes, Snapshot};
 use super::step::{self, Piece, Step};
 use super::then::{Then, behind};
@@ -73,12 +75,15 @@ pub enum Begin {
     Position(Position),
 }
 
-/// The position of a walk. Services that nodes program first come first.
+/// The position of a walk.
 #[derive(Debug, Clone)]
 enum At {
+    /// The node's own entry.
     Node,
-    Critical(Option<ServiceId>),
-    Rest(Option<ServiceId>),
+    /// A whole plan or buckets.
+    Shared(SharedPosition),
+    /// Changed Services behind this one.
+    Changed(Option<ServiceId>),
     End,
 }
 
@@ -100,6 +105,11 @@ impl Walk {
     /// Whether the plans had a newer version at its start. Another batch has to follow.
     pub fn is_late(&self) -> bool {
         self.late
+    }
+
+    /// The version of the plans that it leads to.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// Whether it keeps forms of Services that may have changed since.
@@ -182,13 +192,14 @@ impl Walk {
             total,
             at: At::Node,
         };
+        // In another zone a node may use other lists of every Service.
+        if position.node.value.zone != node.value.zone {
+            return Self::whole(plans, node, 0);
+        }
         if plans.history.reaches(position.version) {
             return walk(Source::History, position.hash, false, position);
         }
-        // In another zone a node may use other lists of every Service.
-        let same_zone = position.node.value.zone == node.value.zone;
-        let changes = same_zone.then(|| Changes::since(plans, position.version));
-        match changes.flatten() {
+        match Changes::since(plans, position.version) {
             Some(changes) => {
                 let total = plans.hashes(node).total();
                 walk(Source::Changes(Arc::new(changes)), total, true, position)
@@ -204,23 +215,26 @@ impl Walk {
         most: usize,
     ) -> Result<Vec<Bytes>, Outdated> {
         let mut piece = Piece::default();
-        if self.is_done() {
-            return Ok(piece.items);
-        }
         if matches!(self.at, At::Node) {
             self.node(&mut piece);
-            self.at = At::Critical(None);
+            self.at = match &self.source {
+                Source::Snapshot(_) => At::Shared(SharedPosition::default()),
+                Source::History | Source::Changes(_) => At::Changed(None),
+            };
         }
-        match self.source.clone() {
-            Source::History => {
-                let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
-                let then =
-                    Then::new(&plans, &self.begin, self.version, &self.node).ok_or(Outdated)?;
-                self.all(&then, most, &mut piece);
+        self.at = match (self.at.clone(), self.source.clone()) {
+            (At::Shared(at), Source::Snapshot(snapshot)) => {
+                self.shared(at, &snapshot, most, &mut piece)
             }
-            Source::Snapshot(snapshot) => self.all(&Then::of(&snapshot), most, &mut piece),
-            Source::Changes(changes) => self.changed(&changes, most, &mut piece),
-        }
+            (At::Changed(after), Source::Changes(changes)) => {
+                self.repeated(after.as_ref(), &changes, most, &mut piece)
+            }
+            (At::Changed(after), Source::History) => {
+                let plans = plans.read().unwrap_or_else(PoisonError::into_inner);
+                self.changed(after.as_ref(), &plans, most, &mut piece)?
+            }
+            _ => At::End,
+        };
         if self.is_done() {
             // A batch waits for its answer; until then it does not need the Services.
             self.source = Source::History;
@@ -228,63 +242,87 @@ impl Walk {
         Ok(piece.items)
     }
 
-    /// Adds the items of all Services until there are enough.
-    fn all(&mut self, then: &Then<'_>, most: usize, piece: &mut Piece) {
-        while piece.bytes < most {
-            let (first, after) = match std::mem::replace(&mut self.at, At::End) {
-                At::Node | At::End => break,
-                At::Critical(after) => (true, after),
-                At::Rest(after) => (false, after),
-            };
-            let last = self.services(then, first, after.as_ref(), most, piece);
-            self.at = match (last, first) {
-                (Some(last), true) => At::Critical(Some(last)),
-                (Some(last), false) => At::Rest(Some(last)),
-                (None, true) => At::Rest(None),
-                (None, false) => At::End,
-            };
-        }
-    }
-
-    /// The same for the changed Services. Their order does not matter: a batch takes effect as a whole.
-    fn changed(&mut self, Changes(changes): &Changes, most: usize, piece: &mut Piece) {
-        let (At::Critical(after) | At::Rest(after)) = std::mem::replace(&mut self.at, At::End)
-        else {
-            return;
-        };
-        let node = &self.node.value;
-        let before = match &self.begin {
-            Begin::Position(position) => &position.node.value,
-            Begin::Nothing | Begin::Buckets(_) => node,
-        };
-        for (id, change) in changes.range::<ServiceId, _>(behind(after.as_ref())) {
-            change.put(id, before, node, piece);
-            if piece.bytes >= most {
-                self.at = At::Rest(Some(id.clone()));
-                return;
-            }
-        }
-    }
-
-    /// Adds the items of Services until there are enough. Returns the position; `None` at the end.
-    fn services(
+    /// Adds entries of the whole plan or of buckets until there are enough.
+    fn shared(
         &mut self,
-        then: &Then<'_>,
-        first: bool,
-        after: Option<&ServiceId>,
+        at: SharedPosition,
+        snapshot: &Snapshot,
         most: usize,
         piece: &mut Piece,
-    ) -> Option<ServiceId> {
-        for id in then.after(first, after) {
-            let now = then.at_end(id);
-            if now.is_some_and(|now| now.is_boot_critical()) == first {
-                self.service(then, id, now, piece);
+    ) -> At {
+        let node = &self.node.value;
+        let buckets = match &self.begin {
+            Begin::Buckets(buckets) => Some(buckets),
+            Begin::Nothing | Begin::Position(_) => None,
+        };
+        let (total, hash) = (self.total, &mut self.hash);
+        let naming = snapshot.naming(&node.name);
+        let part = Part { node, buckets };
+        let add = |step: &Step| {
+            if !total {
+                *hash = step.after(*hash);
             }
-            if piece.bytes >= most {
-                return Some(id.clone());
+        };
+        let next = snapshot.shared(node, |shared| {
+            shared.more(at, &part, &naming, most, piece, add)
+        });
+        next.map_or(At::End, At::Shared)
+    }
+
+    /// Adds the items of changed Services until there are enough.
+    fn changed(
+        &mut self,
+        after: Option<&ServiceId>,
+        plans: &Plans,
+        most: usize,
+        piece: &mut Piece,
+    ) -> Result<At, Outdated> {
+        let Begin::Position(position) = &self.begin else {
+            return Ok(At::End);
+        };
+        let node = self.node.value.clone();
+        let (from, to) = (position.version, self.version);
+        let then = || Then::new(plans, from, to);
+        if from == to {
+            return Ok(At::End);
+        }
+        if after.is_none() {
+            let zone = node.zone.clone();
+            let span = Span { from, to, zone };
+            let make = || then().map(|then| Arc::new(SharedDelta::new(&then, &node)));
+            let delta = plans.deltas.get(span, make).ok_or(Outdated)?;
+            if let Some(step) = delta.of(&node.name) {
+                self.add(step, piece);
+                return Ok(At::End);
             }
         }
-        None
+        let then = then().ok_or(Outdated)?;
+        for (id, before, now) in then.after(after) {
+            let step = step::step(before, now, &node);
+            self.add(&step, piece);
+            if piece.bytes >= most {
+                return Ok(At::Changed(Some(id.clone())));
+            }
+        }
+        Ok(At::End)
+    }
+
+    /// The same if their former states are forgotten. Their order does not matter: a batch takes effect as a whole.
+    fn repeated(
+        &self,
+        after: Option<&ServiceId>,
+        Changes(changes): &Changes,
+        most: usize,
+        piece: &mut Piece,
+    ) -> At {
+        let node = &self.node.value;
+        for (id, change) in changes.range::<ServiceId, _>(behind(after)) {
+            change.put(id, node, piece);
+            if piece.bytes >= most {
+                return At::Changed(Some(id.clone()));
+            }
+        }
+        At::End
     }
 
     fn node(&mut self, piece: &mut Piece) {
@@ -302,25 +340,5 @@ impl Walk {
         if !self.total {
             self.hash = step.after(self.hash);
         }
-    }
-
-    fn service(
-        &mut self,
-        then: &Then<'_>,
-        id: &ServiceId,
-        now: Option<&Arc<EncodedService>>,
-        piece: &mut Piece,
-    ) {
-        let node = &self.node.value;
-        let (before, node_before) = match &self.begin {
-            Begin::Buckets(buckets) => {
-                let entries = now.map(|service| service.entries_for(node));
-                return piece.buckets(entries.unwrap_or_default(), buckets);
-            }
-            Begin::Position(position) => (then.at_begin(id), &position.node.value),
-            Begin::Nothing => (None, node),
-        };
-        let step = step::step(before, now, node_before, node);
-        self.add(&step, piece);
     }
 }

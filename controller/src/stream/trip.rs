@@ -1,20 +1,19 @@
 //! Traces a batch on its way to a node and back.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use portolan_proto::{MAX_TRIGGERS, TraceContext, wire};
+use portolan_proto::{TraceContext, wire};
 
 use super::received::Hello;
-use crate::store::cause::Cause;
+use crate::store::BatchCauses;
 use crate::telemetry::changes::{Answered, Changes, Delivered, new_span};
 
 /// A batch in flight.
 #[derive(Debug)]
 pub(super) struct Trip {
     changes: Changes,
-    causes: Vec<Arc<Cause>>,
+    causes: Arc<BatchCauses>,
     span: [u8; 8],
     made: SystemTime,
     handed: SystemTime,
@@ -22,7 +21,7 @@ pub(super) struct Trip {
 
 impl Trip {
     /// A batch produced now, with its causes.
-    pub(super) fn begin(changes: &Changes, causes: Vec<Arc<Cause>>) -> Self {
+    pub(super) fn begin(changes: &Changes, causes: Arc<BatchCauses>) -> Self {
         let made = SystemTime::now();
         Self {
             changes: changes.clone(),
@@ -35,7 +34,7 @@ impl Trip {
 
     /// The trace context for the agent; empty without traces.
     pub(super) fn trace(&self) -> Vec<u8> {
-        let oldest = self.causes.first().filter(|_| self.changes.traced());
+        let oldest = self.causes.causes.first().filter(|_| self.changes.traced());
         let context = oldest.map(|cause| TraceContext {
             span: self.span,
             ..cause.trace
@@ -45,15 +44,7 @@ impl Trip {
 
     /// The trigger times of its changes, microseconds since 1970.
     pub(super) fn triggered(&self) -> Vec<u64> {
-        let times = self.causes.iter().flat_map(|cause| &cause.triggered);
-        let times: BTreeSet<_> = times.collect();
-        let since_1970 = times
-            .into_iter()
-            .filter_map(|time| time.duration_since(UNIX_EPOCH).ok());
-        let first = since_1970.take(MAX_TRIGGERS);
-        first
-            .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-            .collect()
+        self.causes.triggered.clone()
     }
 
     /// Records that all of it is sent.
@@ -63,7 +54,7 @@ impl Trip {
 
     /// Records the agent's answer.
     pub(super) fn answered(&self, hello: &Hello, ack: &wire::Ack) {
-        if self.causes.is_empty() {
+        if self.causes.causes.is_empty() {
             return;
         }
         self.changes.delivered(Delivered {
@@ -82,9 +73,16 @@ impl Trip {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use portolan_proto::MAX_TRIGGERS;
 
     use super::*;
+    use crate::store::cause::Cause;
+
+    fn begin(changes: &Changes, causes: Vec<Arc<Cause>>) -> Trip {
+        Trip::begin(changes, Arc::new(BatchCauses::new(causes)))
+    }
 
     fn cause(triggered: &[u64]) -> Arc<Cause> {
         let at = |second: &u64| UNIX_EPOCH + Duration::from_secs(*second);
@@ -102,20 +100,20 @@ mod tests {
     /// S-187: each time once, regardless of the batch; the oldest first.
     #[test]
     fn the_times_of_all_changes_of_a_batch_are_sent() {
-        let trip = Trip::begin(&Changes::default(), vec![cause(&[5, 7]), cause(&[3, 7])]);
+        let trip = begin(&Changes::default(), vec![cause(&[5, 7]), cause(&[3, 7])]);
         assert_eq!(trip.triggered(), [3_000_000, 5_000_000, 7_000_000]);
         let many: Vec<_> = (0..100).collect();
-        let trip = Trip::begin(&Changes::default(), vec![cause(&many)]);
+        let trip = begin(&Changes::default(), vec![cause(&many)]);
         assert_eq!(trip.triggered().len(), MAX_TRIGGERS);
     }
 
     #[test]
     fn an_agent_is_asked_for_timings_only_with_traces() {
-        let trip = Trip::begin(&Changes::default(), vec![cause(&[])]);
+        let trip = begin(&Changes::default(), vec![cause(&[])]);
         assert_eq!(trip.trace(), [0_u8; 0]);
         let (changes, _notes) = Changes::new(Arc::default(), true);
-        assert_eq!(Trip::begin(&changes, Vec::new()).trace(), [0_u8; 0]);
-        let trip = Trip::begin(&changes, vec![cause(&[]), cause(&[])]);
+        assert_eq!(begin(&changes, Vec::new()).trace(), [0_u8; 0]);
+        let trip = begin(&changes, vec![cause(&[]), cause(&[])]);
         let context = TraceContext::from_bytes(&trip.trace()).unwrap();
         assert_eq!((context.trace, context.span), ([1; 16], trip.span));
     }

@@ -121,7 +121,7 @@ impl Load {
         );
         registry.register(
             "portolan_controller_whole_plans",
-            "Whole plans sent to agents, by cause: no plan (first), mostly another plan after a reconnect (different), a rejected batch, or too many changes since the last batch (outdated)",
+            "Whole plans sent to agents, by cause: no plan (first), mostly another plan after a reconnect (different), a rejected batch, or too many changes since the last batch or another zone of the node (outdated)",
             self.whole_plans.clone(),
         );
         registry.register(

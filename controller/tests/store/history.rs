@@ -8,7 +8,9 @@ fn an_agent_behind_the_history_is_sent_only_what_changed() {
     let shape = |seed| Shape {
         scope: ScopeKind::Cluster,
         own: vec![0],
+        own_of_zone: None,
         homes: vec![0],
+        checked: false,
         seed,
         large: false,
         critical: false,
@@ -17,7 +19,7 @@ fn an_agent_behind_the_history_is_sent_only_what_changed() {
         bytes: 0,
         ..HistoryLimits::default()
     });
-    publish(&store, &Step::Node(0, Some(None)));
+    publish(&store, &Step::Node(0, Some((None, 1))));
     for number in 0..100 {
         publish(&store, &Step::Service(number, Some(shape(1))));
     }
@@ -52,14 +54,16 @@ fn a_first_plan_goes_on_from_its_snapshot_and_is_followed_by_the_rest() {
     let shape = |seed| Shape {
         scope: ScopeKind::Cluster,
         own: Vec::new(),
+        own_of_zone: None,
         homes: Vec::new(),
+        checked: false,
         seed,
         large: false,
         critical: false,
     };
     let store = Store::with_limits(HistoryLimits { bytes: 0, names: 0 });
     for node in 0..2 {
-        publish(&store, &Step::Node(node, Some(None)));
+        publish(&store, &Step::Node(node, Some((None, 1))));
     }
     for number in 0..20 {
         publish(&store, &Step::Service(number, Some(shape(1))));

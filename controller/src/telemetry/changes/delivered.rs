@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use portolan_proto::wire;
 
-use crate::store::cause::Cause;
+use crate::store::BatchCauses;
 
 /// A batch that a node has answered.
 #[derive(Debug, Clone)]
@@ -14,8 +14,8 @@ pub struct Delivered {
     pub node: Arc<str>,
     /// Version of the agent.
     pub agent_version: Arc<str>,
-    /// The changes in the batch, the oldest first; never empty.
-    pub causes: Vec<Arc<Cause>>,
+    /// The changes in the batch; never empty.
+    pub causes: Arc<BatchCauses>,
     /// The span that waited for the answer, in the trace of the oldest change.
     pub span: [u8; 8],
     /// Number of the batch on its stream.

@@ -127,10 +127,8 @@ fn deliver(
 ) {
     let own = ended.cause.trace;
     // The spans of a batch belong to the trace of its oldest change, which waited longest.
-    let holder = delivered
-        .causes
-        .first()
-        .map_or(own.trace, |c| c.trace.trace);
+    let oldest = delivered.causes.causes.first();
+    let holder = oldest.map_or(own.trace, |oldest| oldest.trace.trace);
     let is_holder = holder == own.trace;
     let id = if is_holder {
         delivered.span
@@ -145,14 +143,14 @@ fn deliver(
         KeyValue::new("rpc.system.name", "grpc"),
         KeyValue::new("rpc.method", "portolan.plan.v1.PlanStream/Watch"),
         number("portolan.batch", delivered.batch),
-        count("portolan.changes", delivered.causes.len()),
+        count("portolan.changes", delivered.causes.causes.len()),
     ];
     if !delivered.answered.is_sound() {
         span.attributes.push(KeyValue::new("error.type", "kernel"));
         span.status = failure(delivered);
     }
     if is_holder {
-        let others = delivered.causes.iter().skip(1);
+        let others = delivered.causes.causes.iter().skip(1);
         span.links = links(others.map(|cause| cause.trace));
         drawn.controller.push(span);
     } else {

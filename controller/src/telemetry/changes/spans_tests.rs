@@ -36,7 +36,7 @@ fn ended(notes: Vec<Note>) -> Vec<Ended> {
     for note in notes {
         track.take(note, at(0));
     }
-    let complete = track.complete(at(60_000), |_| Waiting::default());
+    let complete = track.complete(at(60_000), None, |_| Waiting::default());
     track.end(complete)
 }
 

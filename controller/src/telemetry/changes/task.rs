@@ -76,7 +76,7 @@ impl Task {
     fn take(&mut self, note: Note) {
         if let Note::Delivered(delivered) = &note
             && delivered.answered.is_sound()
-            && let Some(oldest) = delivered.causes.first()
+            && let Some(oldest) = delivered.causes.causes.first()
         {
             let took = delivered.at.duration_since(oldest.began());
             self.figures.node(took.unwrap_or_default());
@@ -87,12 +87,13 @@ impl Task {
     }
 
     fn look(&mut self) {
+        let is_node = |node: &str| self.store.has_node(node);
         let waiting = |version| {
-            let is_node = |node: &str| self.store.has_node(node);
             let (count, first) = self.registry.waited_for(version, is_node);
             Waiting { count, first }
         };
-        let complete = self.track.complete(SystemTime::now(), waiting);
+        let lowest = self.registry.lowest_in_force(is_node);
+        let complete = self.track.complete(SystemTime::now(), lowest, waiting);
         // The nodes that have the version in force sent their notes before the registry changed.
         while let Ok(note) = self.notes.0.try_recv() {
             self.take(note);

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::{Delivered, Note, Published};
+use crate::store::BatchCauses;
 use crate::store::cause::Cause;
 
 /// Maximum number of open changes. More are open only while nodes cannot keep up, which the open ones show. Further
@@ -17,6 +18,8 @@ const MAX_OPEN_CHANGES: usize = 1024;
 const MAX_NODES_PER_CHANGE: usize = 16;
 /// Maximum number of planning spans kept for a change.
 const MAX_PARTS_PER_CHANGE: usize = 32;
+/// Maximum number of different causes of answers that are kept before they are added to their changes.
+const MAX_TALLIES: usize = 256;
 /// Time after which a change no longer waits for nodes without an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -35,9 +38,51 @@ pub(super) struct Track {
     /// In the order of their versions.
     order: VecDeque<[u8; 16]>,
     open: BTreeMap<[u8; 16], Open>,
+    /// Answers that were not added to their changes yet, by the address of their causes: many nodes have the same.
+    tallies: BTreeMap<usize, Tally>,
     /// Whether single nodes are not needed, so none is kept. At a high rate of changes, each answer of thousands of
     /// nodes belongs to many changes.
     only_counts: bool,
+}
+
+/// Answers to batches with the same changes.
+#[derive(Debug)]
+struct Tally {
+    causes: Arc<BatchCauses>,
+    answers: Answers,
+}
+
+/// Some answers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Answers {
+    /// Their number.
+    count: usize,
+    /// Number of those with failures.
+    failed: usize,
+    /// When the last batch was handed to the network.
+    handed: Option<SystemTime>,
+    /// When the last answer was received.
+    last: Option<SystemTime>,
+}
+
+impl Answers {
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.failed += more.failed;
+        self.handed = self.handed.max(more.handed);
+        self.last = self.last.max(more.last);
+    }
+}
+
+impl From<&Delivered> for Answers {
+    fn from(delivered: &Delivered) -> Self {
+        Self {
+            count: 1,
+            failed: usize::from(!delivered.answered.is_sound()),
+            handed: Some(delivered.handed),
+            last: Some(delivered.at),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -47,9 +92,7 @@ struct Open {
     published: Option<Published>,
     parts: Vec<SpanData>,
     shown: Vec<Arc<Delivered>>,
-    answered: usize,
-    failed: usize,
-    last: Option<SystemTime>,
+    answers: Answers,
 }
 
 /// A change that has ended: the last node answered, or the wait was given up.
@@ -67,6 +110,8 @@ pub(super) struct Ended {
     pub(super) failed: usize,
     /// Nodes that have not answered.
     pub(super) missing: Waiting,
+    /// When the last batch with it was handed to the network; without answers, when the change was published.
+    pub(super) handed: SystemTime,
     /// When the last node answered; without answers, when the change was published.
     pub(super) end: SystemTime,
 }
@@ -136,38 +181,54 @@ impl Track {
             published: None,
             parts: Vec::new(),
             shown: Vec::new(),
-            answered: 0,
-            failed: 0,
-            last: None,
+            answers: Answers::default(),
         };
         self.open.insert(trace, open);
         true
     }
 
     fn deliver(&mut self, delivered: Delivered) {
-        for cause in &delivered.causes {
-            if let Some(open) = self.open.get_mut(&cause.trace.trace) {
-                open.count(&delivered);
-            }
+        if self.tallies.len() >= MAX_TALLIES {
+            self.settle();
         }
+        let causes = &delivered.causes;
+        let tally = self.tallies.entry(Arc::as_ptr(causes).addr());
+        let tally = tally.or_insert_with(|| Tally {
+            causes: causes.clone(),
+            answers: Answers::default(),
+        });
+        tally.answers.add((&delivered).into());
         if self.only_counts {
             return;
         }
         let delivered = Arc::new(delivered);
-        for cause in &delivered.causes {
+        for cause in &delivered.causes.causes {
             if let Some(open) = self.open.get_mut(&cause.trace.trace) {
                 open.show(delivered.clone());
             }
         }
     }
 
-    /// Changes that have ended, the oldest first, with their missing nodes. `waiting` returns the nodes that do not
-    /// have a version of the plans in force; a node that waits for one version waits for all later ones.
+    /// Adds answers to their changes.
+    fn settle(&mut self) {
+        for (_, tally) in std::mem::take(&mut self.tallies) {
+            for cause in &tally.causes.causes {
+                if let Some(open) = self.open.get_mut(&cause.trace.trace) {
+                    open.answers.add(tally.answers);
+                }
+            }
+        }
+    }
+
+    /// Changes that have ended, the oldest first, with their missing nodes. All nodes that are waited for have the version
+    /// `lowest` of the plans in force (`None`: none is). `waiting` returns those that do not have a version; a node that
+    /// waits for one version waits for all later ones.
     ///
     /// Notes that were sent before this call have to be added before [`Track::end`].
     pub(super) fn complete(
         &self,
         now: SystemTime,
+        lowest: Option<u64>,
         waiting: impl Fn(u64) -> Waiting,
     ) -> Vec<([u8; 16], Waiting)> {
         let mut complete = Vec::new();
@@ -183,17 +244,19 @@ impl Track {
                 }
                 break;
             };
-            let missing = waiting(published.version);
-            if missing.count > 0 && !is_over(published.at, now) {
+            let waits = lowest.is_some_and(|lowest| lowest < published.version);
+            if waits && !is_over(published.at, now) {
                 break;
             }
-            complete.push((*trace, missing));
+            let missing = waits.then(|| waiting(published.version));
+            complete.push((*trace, missing.unwrap_or_default()));
         }
         complete
     }
 
     /// Closes changes and returns those that were published.
     pub(super) fn end(&mut self, complete: Vec<([u8; 16], Waiting)>) -> Vec<Ended> {
+        self.settle();
         let mut ended = Vec::new();
         for (trace, missing) in complete {
             self.order.retain(|other| *other != trace);
@@ -211,12 +274,6 @@ fn is_over(since: SystemTime, now: SystemTime) -> bool {
 }
 
 impl Open {
-    fn count(&mut self, delivered: &Delivered) {
-        self.answered += 1;
-        self.failed += usize::from(!delivered.answered.is_sound());
-        self.last = self.last.max(Some(delivered.at));
-    }
-
     fn show(&mut self, delivered: Arc<Delivered>) {
         self.shown.push(delivered);
         if self.shown.len() > MAX_NODES_PER_CHANGE {
@@ -233,14 +290,16 @@ impl Open {
         let published = self.published?;
         let mut shown = self.shown;
         shown.sort_by(|left, right| left.node.cmp(&right.node));
+        let since = |time: Option<SystemTime>| time.unwrap_or(published.at).max(published.at);
         Some(Ended {
-            end: self.last.unwrap_or(published.at).max(published.at),
+            handed: since(self.answers.handed),
+            end: since(self.answers.last),
             cause: self.cause,
             published,
             parts: self.parts,
             shown,
-            answered: self.answered,
-            failed: self.failed,
+            answered: self.answers.count,
+            failed: self.answers.failed,
             missing,
         })
     }

@@ -4,6 +4,7 @@ use portolan_proto::TraceContext;
 
 use super::super::Answered;
 use super::*;
+use crate::store::BatchCauses;
 
 pub(in crate::telemetry::changes) fn at(milliseconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(milliseconds)
@@ -43,7 +44,7 @@ pub(in crate::telemetry::changes) fn delivered(
     Delivered {
         node: node.into(),
         agent_version: "0.1.0".into(),
-        causes: causes.iter().copied().cloned().collect(),
+        causes: Arc::new(BatchCauses::new(causes.iter().copied().cloned().collect())),
         span: [0xaa; 8],
         batch: 1,
         made: at(milliseconds - 10),
@@ -54,7 +55,7 @@ pub(in crate::telemetry::changes) fn delivered(
 }
 
 fn none_waiting(_: u64) -> Waiting {
-    Waiting::default()
+    unreachable!("no node is waited for")
 }
 
 fn with(notes: Vec<Note>) -> Track {
@@ -69,8 +70,9 @@ fn note(delivered: Delivered) -> Note {
     Note::Delivered(Box::new(delivered))
 }
 
-fn end(track: &mut Track, now: u64, waiting: impl Fn(u64) -> Waiting) -> Vec<Ended> {
-    let complete = track.complete(at(now), waiting);
+/// Ends changes while no node is waited for.
+fn end_all(track: &mut Track, now: u64) -> Vec<Ended> {
+    let complete = track.complete(at(now), None, none_waiting);
     track.end(complete)
 }
 
@@ -83,9 +85,10 @@ fn a_change_ends_with_the_last_answer() {
         note(delivered("b", &[&one], 60)),
         note(delivered("a", &[&one], 50)),
     ]);
-    let ended = end(&mut track, 900, none_waiting);
+    let ended = end_all(&mut track, 900);
     assert_eq!(ended.len(), 1);
     assert_eq!(ended[0].took(), Duration::from_millis(60));
+    assert_eq!(ended[0].handed, at(51));
     assert_eq!((ended[0].answered, ended[0].has_failed()), (2, false));
     let shown: Vec<_> = ended[0].shown.iter().map(|d| &*d.node).collect();
     assert_eq!(shown, ["a", "b"]);
@@ -100,13 +103,20 @@ fn a_node_that_lacks_a_version_delays_later_changes_for_a_limited_time() {
         Note::Begun(cause(2, 0)),
         published(2, 8, 30),
     ]);
-    let behind = |version| Waiting {
-        count: usize::from(version >= 8),
-        first: vec!["slow".into()],
+    let end = |track: &mut Track, now| {
+        let behind = |version| {
+            assert_eq!(version, 8);
+            Waiting {
+                count: 1,
+                first: vec!["slow".into()],
+            }
+        };
+        let complete = track.complete(at(now), Some(7), behind);
+        track.end(complete)
     };
-    assert_eq!(end(&mut track, 100, behind).len(), 1, "all nodes have 7");
-    assert!(end(&mut track, 200, behind).is_empty());
-    let over = end(&mut track, 30 + 30_000, behind);
+    assert_eq!(end(&mut track, 100).len(), 1, "all nodes have 7");
+    assert!(end(&mut track, 200).is_empty());
+    let over = end(&mut track, 30 + 30_000);
     assert_eq!(over[0].missing.first, ["slow".into()]);
     assert!(over[0].has_failed() && track.is_empty());
 }
@@ -119,12 +129,9 @@ fn a_change_without_a_plan_is_dropped_and_delays_no_other() {
         Note::Begun(two),
         published(2, 8, 30),
     ]);
-    assert!(
-        end(&mut track, 40, none_waiting).is_empty(),
-        "1 is being planned"
-    );
+    assert!(end_all(&mut track, 40).is_empty(), "1 is being planned");
     track.take(Note::NotPublished(one.trace), at(40));
-    assert_eq!(end(&mut track, 50, none_waiting).len(), 1);
+    assert_eq!(end_all(&mut track, 50).len(), 1);
     assert!(track.is_empty());
 }
 
@@ -135,7 +142,7 @@ fn a_lost_note_delays_no_change_for_long() {
         Note::Begun(cause(2, 0)),
         published(2, 8, 30),
     ]);
-    let ended = end(&mut track, 30_000, none_waiting);
+    let ended = end_all(&mut track, 30_000);
     assert_eq!(
         ended.len(),
         1,
@@ -153,7 +160,7 @@ fn few_nodes_are_shown_of_many_where_something_failed_first_then_the_slowest() {
         delivered.answered.failed = u64::from(number == 3);
         track.take(note(delivered), at(0));
     }
-    let ended = end(&mut track, 900, none_waiting);
+    let ended = end_all(&mut track, 900);
     assert_eq!((ended[0].answered, ended[0].failed), (100, 1));
     let shown: Vec<_> = ended[0].shown.iter().map(|d| &*d.node).collect();
     assert_eq!(shown.len(), MAX_NODES_PER_CHANGE);
@@ -181,4 +188,31 @@ fn memory_is_bounded_for_any_notes() {
         MAX_OPEN_CHANGES,
         "an unknown change is not opened"
     );
+}
+
+/// Nodes share the causes of their batches, or have others.
+#[test]
+fn answers_are_added_to_each_change_of_their_batch() {
+    let (one, two) = (cause(1, 0), cause(2, 0));
+    let mut track = Track::only_counting();
+    for note in [
+        Note::Begun(one.clone()),
+        published(1, 7, 20),
+        Note::Begun(two.clone()),
+        published(2, 8, 30),
+    ] {
+        track.take(note, at(0));
+    }
+    let both = delivered("a", &[&one, &two], 50);
+    for milliseconds in (100..).take(3 * MAX_TALLIES) {
+        let of_first = delivered("c", &[&one], milliseconds);
+        for delivered in [both.clone(), of_first] {
+            track.take(note(delivered), at(0));
+        }
+        assert!(track.tallies.len() <= MAX_TALLIES);
+    }
+    let ended = end_all(&mut track, 900);
+    let counts: Vec<_> = ended.iter().map(|ended| ended.answered).collect();
+    assert_eq!(counts, [6 * MAX_TALLIES, 3 * MAX_TALLIES]);
+    assert_eq!(ended[1].took(), Duration::from_millis(50));
 }
