@@ -47,7 +47,7 @@ pub(crate) struct ApiLink {
     pub(crate) passage: Passage,
     /// Incremented when all open connections break.
     pub(crate) generation: u64,
-    /// The delay of the events of a kind.
+    /// The delay of the events of a kind, and of the answers to lists and watches of it.
     pub(crate) lag: BTreeMap<Kind, Duration>,
 }
 
@@ -112,6 +112,13 @@ impl StoreContent {
             .iter()
             .filter(move |(name, _)| name.kind() == kind);
         of_kind.map(|(_, stored)| &stored.text)
+    }
+
+    /// The delay of a kind for the controller of a slot.
+    pub(crate) fn lag(&self, slot: usize, kind: Kind) -> Duration {
+        let link = self.links.get(slot);
+        let lag = link.and_then(|link| link.lag.get(&kind));
+        lag.copied().unwrap_or_default()
     }
 
     /// A run of a controller begins to list a kind. After a failure it may do so at any time.

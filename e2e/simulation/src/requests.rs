@@ -53,7 +53,11 @@ impl Requests {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
         let answer = match kind_at(path) {
-            Some(kind) => self.read(kind, parts.uri.query().unwrap_or_default()),
+            Some(kind) => {
+                let lag = self.api.content().lag(self.slot, kind);
+                sleep(lag).await;
+                self.read(kind, parts.uri.query().unwrap_or_default())
+            }
             None if path.starts_with(LEASES) => {
                 let body = body.collect_bytes().await.map_err(io::Error::other)?;
                 self.lease(&parts.method, path, &body)
