@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Checks, IN_TIME, Lab, NODE, State, TURN};
+use crate::namespace::Namespace;
 use crate::program::Program;
 use crate::topology::world::Resident;
 use crate::traffic::Protocol;
@@ -40,36 +41,57 @@ pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
 /// A manual change, how the agent counts it, and the number of operations that correct it.
 pub(super) struct Hand {
     name: &'static str,
-    pub(super) lines: Vec<(Program, String)>,
+    program: Program,
+    line: String,
+    /// What the program reads on its standard input.
+    input: &'static str,
     pub(super) found: String,
     operations: u64,
 }
 
+impl Hand {
+    /// Makes the change. One program makes all of it: between two programs, the agent has the time to correct the first
+    /// half.
+    pub(super) fn change(&self, node: &Namespace) -> Result<()> {
+        let words: Vec<&str> = self.line.split_whitespace().collect();
+        node.inside(|| self.program.run_with_input(&words, self.input).map(drop))
+    }
+}
+
 fn hand(
     name: &'static str,
-    lines: &[(Program, &str)],
+    (program, line): (Program, &str),
     found: impl Into<String>,
     operations: u64,
 ) -> Hand {
-    let line = |(program, line): &(Program, &str)| (*program, (*line).to_owned());
     Hand {
         name,
-        lines: lines.iter().map(line).collect(),
+        program,
+        line: line.to_owned(),
+        input: "",
         found: found.into(),
         operations,
     }
 }
 
+fn two_entries() -> Hand {
+    let name = "a foreign entry and a missing one";
+    Hand {
+        input: "del PORTOLAN-FRONTEND 10.96.2.1,tcp:80\nadd PORTOLAN-PODS 192.0.2.0/24\n",
+        ..hand(name, (Program::Ipset, "restore"), "2 set entries", 2)
+    }
+}
+
 pub(super) fn weight() -> Hand {
     let line = format!("-e -t {TURN} -r 10.244.1.11:8080 -m -w 0");
-    hand("a weight", &[(Program::Ipvsadm, &line)], "1 weight", 1)
+    hand("a weight", (Program::Ipvsadm, &line), "1 weight", 1)
 }
 
 pub(super) fn flush(state: &State) -> Hand {
     let entries = lines_with(state, "sets", "add PORTOLAN-CLUSTERIP ");
     hand(
         "a flushed set",
-        &[(Program::Ipset, "flush PORTOLAN-CLUSTERIP")],
+        (Program::Ipset, "flush PORTOLAN-CLUSTERIP"),
         format!("{entries} set entries"),
         entries,
     )
@@ -77,19 +99,19 @@ pub(super) fn flush(state: &State) -> Hand {
 
 pub(super) fn route() -> Hand {
     let line = "route del 10.96.0.0/12 dev kube-ipvs0";
-    hand("a deleted route", &[(Program::Ip, line)], "1 route", 1)
+    hand("a deleted route", (Program::Ip, line), "1 route", 1)
 }
 
 fn policy_rule() -> Hand {
     let line = "-6 rule del pref 91";
     let found = "1 policy rule";
-    hand("a deleted policy rule", &[(Program::Ip, line)], found, 1)
+    hand("a deleted policy rule", (Program::Ip, line), found, 1)
 }
 
 pub(super) fn chain() -> Hand {
     let line = "-w -t nat -F PORTOLAN-POSTROUTING";
     let found = "1 chain or jump";
-    hand("a flushed chain", &[(Program::Iptables, line)], found, 1)
+    hand("a flushed chain", (Program::Iptables, line), found, 1)
 }
 
 fn hands(state: &State) -> Vec<Hand> {
@@ -106,31 +128,23 @@ fn hands(state: &State) -> Vec<Hand> {
         weight(),
         hand(
             "a deleted real server",
-            &[(Program::Ipvsadm, &real_server)],
+            (Program::Ipvsadm, &real_server),
             "1 real server",
             1,
         ),
         // With its four real servers.
         hand(
             "a deleted virtual server",
-            &[(Program::Ipvsadm, &server)],
+            (Program::Ipvsadm, &server),
             "1 virtual server",
             5,
         ),
         flush(state),
-        hand(
-            "a foreign entry and a missing one",
-            &[
-                (Program::Ipset, "del PORTOLAN-FRONTEND 10.96.2.1,tcp:80"),
-                (Program::Ipset, "add PORTOLAN-PODS 192.0.2.0/24"),
-            ],
-            "2 set entries",
-            2,
-        ),
+        two_entries(),
         chain(),
         hand(
             "a deleted jump",
-            &[(Program::Ip6tables, "-w -D INPUT -j PORTOLAN-INPUT")],
+            (Program::Ip6tables, "-w -D INPUT -j PORTOLAN-INPUT"),
             "1 chain or jump",
             1,
         ),
@@ -138,7 +152,7 @@ fn hands(state: &State) -> Vec<Hand> {
         policy_rule(),
         hand(
             "a deleted device",
-            &[(Program::Ip, "link del kube-ipvs0")],
+            (Program::Ip, "link del kube-ipvs0"),
             "1 device",
             1 + routes,
         ),
@@ -190,9 +204,7 @@ fn load(lab: &Lab<'_>) -> Result<(u32, Load)> {
 
 fn is_put_right(lab: &mut Lab<'_>, hand: &Hand, right: &State) -> Result<()> {
     let before = lab.log_end(NODE)?;
-    for (program, line) in &hand.lines {
-        lab.tool(NODE, *program, line)?;
-    }
+    hand.change(&lab.node(NODE)?)?;
     lab.eventually(hand.name, IN_TIME, || {
         let said = lab.log_since(NODE, before)?;
         let corrected = said.contains(&found(&hand.found)) && operations(&said).is_some();

@@ -21,9 +21,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         hand::chain(),
         hand::route(),
     ];
-    for (program, line) in hands.iter().flat_map(|hand| &hand.lines) {
-        lab.tool(NODE, *program, line)?;
-    }
+    let node = lab.node(NODE)?;
+    hands.iter().try_for_each(|hand| hand.change(&node))?;
     let changed = lab.all()?;
     checks.check(
         "drift that is only reported is logged by kind (S-184)",
