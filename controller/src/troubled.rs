@@ -11,8 +11,14 @@ pub const MAX_SHOWN: usize = portolan_crds::limit::TROUBLES;
 pub enum TroubleReason {
     /// The kernel lacks the scheduler that the Service asks for.
     SchedulerMissing,
+    /// The nftables dataplane lacks the scheduler that the Service asks for.
+    SchedulerUnsupported,
+    /// The Service has more endpoints than the nftables dataplane can use.
+    TooManyEndpoints,
     /// The kernel refuses an endpoint.
     EndpointRefused,
+    /// The kernel refuses an element of the tables of nftables.
+    ElementRefused,
     /// The agent cannot read an entry of the plan.
     EntryUnreadable,
     /// The agent cannot listen on the health check port.
@@ -22,9 +28,12 @@ pub enum TroubleReason {
 }
 
 impl TroubleReason {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::SchedulerMissing,
+        Self::SchedulerUnsupported,
+        Self::TooManyEndpoints,
         Self::EndpointRefused,
+        Self::ElementRefused,
         Self::EntryUnreadable,
         Self::HealthPortClosed,
         Self::Other,
@@ -40,7 +49,10 @@ impl TroubleReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SchedulerMissing => "SchedulerMissing",
+            Self::SchedulerUnsupported => "SchedulerUnsupported",
+            Self::TooManyEndpoints => "TooManyEndpoints",
             Self::EndpointRefused => "EndpointRefused",
+            Self::ElementRefused => "ElementRefused",
             Self::EntryUnreadable => "EntryUnreadable",
             Self::HealthPortClosed => "HealthPortClosed",
             Self::Other => "NotAsAsked",

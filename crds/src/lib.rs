@@ -38,8 +38,8 @@ pub use rollout::{
 };
 pub use rollout_status::{ReachedNodes, RevisionRecord, RolloutPhase, RolloutStatus, WaveKind};
 pub use settings::{
-    CaptureSpec, ConntrackSpec, DetectionMode, DiskSpec, DrainSpec, DriftMode, ExternalIpsSpec,
-    HostFirewallMode, ListenSpec, LocalDetectionSpec, MasqueradeSpec, SettingsSpec, SyncSpec,
-    TimeoutsSpec,
+    CaptureSpec, ConntrackSpec, DataplaneMode, DetectionMode, DiskSpec, DrainSpec, DriftMode,
+    ExternalIpsSpec, HostFirewallMode, ListenSpec, LocalDetectionSpec, MasqueradeSpec,
+    SettingsSpec, SyncSpec, TimeoutsSpec,
 };
 pub use warning::Warning;

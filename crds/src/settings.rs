@@ -12,6 +12,12 @@ use crate::schema;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = schema::settings_rules()))]
 pub struct SettingsSpec {
+    /// What the agent programs in the kernel to serve Services. ipvs: IPVS, ipset and iptables. nftables: only
+    /// nftables, which chooses endpoints at random unless the scheduler is sh or mh. Nodes may differ: set it for some
+    /// of them in `spec.overrides`. Existing connections continue when it changes. Default: `ipvs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::choice::<DataplaneMode>")]
+    pub dataplane: Option<DataplaneMode>,
     /// The IPVS scheduler of Services that do not name one with the annotation `proxy.portolan.dev/scheduler`: rr, wrr,
     /// lc, wlc, lblc, lblcr, sh, dh, sed, nq, mh, fo, ovf or twos. The kernel of each node must have it. Default: `rr`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,6 +107,16 @@ pub struct SettingsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_value")]
     pub service_proxy_name: Option<String>,
+}
+
+/// What the agent programs in the kernel to serve Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DataplaneMode {
+    /// IPVS, ipset and iptables.
+    Ipvs,
+    /// Only nftables.
+    Nftables,
 }
 
 /// How a node recognizes packets of its own pods.

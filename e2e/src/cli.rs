@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::checks::Checks;
 use crate::console::{Console, Table, complain};
 use crate::control_plane::stand;
+use crate::dataplane::Dataplane;
 use crate::files::Files;
 use crate::jaeger::show as trace;
 use crate::program::cpu_seconds_with_ended_children;
@@ -68,6 +69,9 @@ struct Run {
     /// Runs long forms: more nodes, longer soaks.
     #[arg(long)]
     long: bool,
+    /// What serves Services. Not every scenario is about more than one of them.
+    #[arg(long, default_value = "ipvs")]
+    dataplane: Dataplane,
     /// Kubeconfig of a cluster administrator, for scenarios that need an API server.
     #[arg(long, requires = "controller_kubeconfig")]
     kubeconfig: Option<PathBuf>,
@@ -93,6 +97,9 @@ struct Demo {
     /// Keeps the lab running afterwards, until SIGINT or SIGTERM.
     #[arg(long, conflicts_with = "cluster")]
     keep: bool,
+    /// What serves Services.
+    #[arg(long, default_value = "ipvs", conflicts_with = "cluster")]
+    dataplane: Dataplane,
     /// Takes objects from a real API server and changes them with kubectl.
     #[arg(long, requires = "kubeconfig")]
     cluster: bool,
@@ -109,6 +116,8 @@ enum Bench {
     Stream(bench::stream::Options),
     /// Measures the cost of traces: off, 1 % of changes, all changes.
     Traces(bench::stream::TracesOptions),
+    /// Measures Portolan beside kube-proxy: start, one change, memory, connections.
+    Peers(bench::peers::Options),
     /// The agents of `bench stream`.
     #[command(hide = true)]
     StreamClients(bench::stream::ClientOptions),
@@ -164,6 +173,9 @@ pub fn main() -> ExitCode {
         What::Bench(Bench::Traces(options)) => stage(None, None)
             .and_then(|stage| bench::stream::run_traces(&stage, &options))
             .map(|()| true),
+        What::Bench(Bench::Peers(options)) => stage(None, None)
+            .and_then(|stage| bench::peers::run(&stage, options))
+            .map(|()| true),
         What::Bench(Bench::StreamClients(options)) => {
             bench::stream::run_clients(&options).map(|()| true)
         }
@@ -189,7 +201,10 @@ fn measure(options: bench::Options) -> Result<bool> {
 }
 
 fn show(demo: Demo) -> Result<bool> {
-    let stage = stage(demo.files, None)?;
+    let stage = Stage {
+        dataplane: demo.dataplane,
+        ..stage(demo.files, None)?
+    };
     if demo.cluster {
         demo::cluster::run(&stage, &demo.reach)
     } else {
@@ -227,6 +242,7 @@ fn stage(files: Option<PathBuf>, seed: Option<u64>) -> Result<Stage> {
         files: Files::at(files),
         seed: seed.unwrap_or_else(by_clock),
         api_server: None,
+        dataplane: Dataplane::Ipvs,
         long: false,
     })
 }
@@ -244,7 +260,7 @@ fn run_one(scenario: &Scenario, stage: &Stage) -> Checks {
     console.heading(&format!("{}: {}", scenario.name, scenario.shows));
     let mut checks = Checks::new(console);
     let start = Instant::now();
-    let cpu = || cpu_seconds_with_ended_children().unwrap_or_default();
+    let cpu = || cpu_seconds_with_ended_children(std::process::id()).unwrap_or_default();
     let cpu_before = cpu();
     if let Err(error) = (scenario.run)(stage, &mut checks) {
         checks.failed(scenario.name, &format!("{error:#}"));
@@ -277,10 +293,17 @@ fn run(lists: &[&'static [Scenario]], run: Run) -> Result<bool> {
     let api_server = run.api_server();
     let stage = Stage {
         api_server,
+        dataplane: run.dataplane,
         long: run.long,
         ..stage(run.files, run.seed)?
     };
     let console = stage.console;
+    let pace = stage.waits.pace();
+    if pace > 1.05 {
+        console.line(&format!(
+            "programs take {pace:.1} times as long here as on ordinary hardware: clients are slower by that factor"
+        ));
+    }
     let mut total = Checks::new(console);
     for scenario in chosen {
         total.add(&run_one(scenario, &stage));

@@ -7,16 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::dataplane::Dataplane;
 use crate::logs;
+use crate::namespace::Namespace;
 use crate::program::{Program, Running};
 use crate::topology::Topology;
 use crate::topology::world::{Node, Resident};
-use crate::waits::{SOON, Waits};
-use crate::witness::{self, VirtualServer, VirtualServers};
+use crate::waits::{LATER, SOON, Waits};
+use crate::witness::{self, VirtualServer, VirtualServers, tables};
 use crate::work_folder::WorkFolder;
+
+/// The manifest that selects the dataplane, until another one has settings.
+const SELECTION: &str = "dataplane.yaml";
 
 /// The programs under test and their folder.
 #[derive(Debug)]
@@ -29,6 +35,7 @@ pub struct Cluster {
     /// Where agents read it, if they do.
     addresses: Option<PathBuf>,
     folder: WorkFolder,
+    dataplane: Dataplane,
     topology: Arc<Topology>,
     waits: Waits,
 }
@@ -41,6 +48,7 @@ impl Cluster {
     pub fn new(
         topology: &Arc<Topology>,
         waits: Waits,
+        dataplane: Dataplane,
         manifests: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self> {
         let folder = WorkFolder::make()?;
@@ -50,10 +58,14 @@ impl Cluster {
             socket: "controller.socket".into(),
             addresses: None,
             folder,
+            dataplane,
             topology: Arc::clone(topology),
             waits,
         };
         std::fs::create_dir(cluster.manifests())?;
+        if let Some(text) = dataplane.manifest() {
+            cluster.write_manifest(SELECTION, &text)?;
+        }
         for (name, text) in manifests {
             cluster.write_manifest(&name, &text)?;
         }
@@ -72,11 +84,27 @@ impl Cluster {
         self.folder.path.join(name)
     }
 
-    /// Puts a manifest in place at once, as a whole.
+    /// Puts a manifest in place at once, as a whole. A ProxyConfig in it also selects the dataplane of this run.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write_manifest(&self, name: &str, text: &str) -> Result<()> {
+        if name == SELECTION {
+            return self.put(name, text);
+        }
+        match self.dataplane.selected_in(text)? {
+            None => self.put(name, text),
+            Some(text) => {
+                // There is one ProxyConfig of each name.
+                match std::fs::remove_file(self.manifests().join(SELECTION)) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error)?,
+                    _ => self.put(name, &text),
+                }
+            }
+        }
+    }
+
+    fn put(&self, name: &str, text: &str) -> Result<()> {
         let draft = self.folder.path.join("draft");
         std::fs::write(&draft, text).with_context(|| format!("write {}", draft.display()))?;
         std::fs::rename(&draft, self.manifests().join(name))
@@ -213,7 +241,9 @@ impl Cluster {
     /// When it does not in time, or ended.
     pub fn wait_applied(&self, node: Node, before: usize) -> Result<Vec<u64>> {
         let what = format!("the agent of {} to apply its plan", node.name());
-        self.eventually(&what, || {
+        // Before its first plan, an agent starts, connects and reads the kernel.
+        let limit = if before == 0 { LATER } else { SOON };
+        self.eventually(&what, limit, || {
             let applied = self.applied(node)?;
             ensure!(applied.len() > before, "it has said so {before} times");
             Ok(applied[before..].to_vec())
@@ -225,19 +255,50 @@ impl Cluster {
     /// # Errors
     /// When it does not in time (says what differs), or a program ended.
     pub fn wait_virtual_servers(&self, node: Node, wanted: &VirtualServers) -> Result<()> {
+        self.virtual_servers_within(node, wanted, SOON)
+    }
+
+    /// What serves Services in the kernel of a node, with the weights of backends.
+    ///
+    /// # Errors
+    /// When the tool of the dataplane fails, or its output cannot be parsed.
+    pub fn virtual_servers(&self, node: Node) -> Result<VirtualServers> {
+        self.served()(self.topology.node(node)?)
+    }
+
+    fn served(&self) -> fn(&Namespace) -> Result<VirtualServers> {
+        match self.dataplane {
+            Dataplane::Ipvs => witness::virtual_servers,
+            Dataplane::Nftables => tables::served,
+        }
+    }
+
+    fn virtual_servers_within(
+        &self,
+        node: Node,
+        wanted: &VirtualServers,
+        limit: Duration,
+    ) -> Result<()> {
+        let served = self.served();
         let namespace = self.topology.node(node)?;
-        self.eventually(&format!("the virtual servers of {}", node.name()), || {
-            let seen = witness::without_draining(witness::virtual_servers(namespace)?);
+        let what = format!("the virtual servers of {}", node.name());
+        self.eventually(&what, limit, || {
+            let seen = witness::without_draining(served(namespace)?);
             ensure!(seen == *wanted, difference(wanted, &seen));
             Ok(())
         })
     }
 
-    fn eventually<T>(&self, what: &str, ask: impl FnMut() -> Result<T>) -> Result<T> {
+    fn eventually<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        ask: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let runs = || self.check_running();
         let waits = self.waits;
         waits
-            .eventually_while(what, SOON, runs, ask)
+            .eventually_while(what, limit, runs, ask)
             .map_err(|error| self.with_logs(error))
     }
 
@@ -246,7 +307,7 @@ impl Cluster {
     /// # Errors
     /// As the other waits.
     pub fn wait_programmed(&self, node: Node, wanted: &VirtualServers) -> Result<()> {
-        self.wait_virtual_servers(node, wanted)?;
+        self.virtual_servers_within(node, wanted, LATER)?;
         self.wait_applied(node, 0).map(drop)
     }
 

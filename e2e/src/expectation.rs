@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
+use crate::dataplane::Dataplane;
 use crate::manifests::{Frontend, Manifests};
 use crate::topology::world::{Family, Node, Resident};
 use crate::traffic::Protocol;
@@ -86,11 +87,22 @@ pub struct Row {
     pub taken_by: Node,
     /// Every endpoint that must answer.
     pub endpoints: BTreeSet<SocketAddr>,
+    /// Number of attempts for each endpoint.
+    pub rounds: usize,
     /// Rows of the semantics table.
     pub rules: Vec<String>,
 }
 
 impl Row {
+    /// The same for a dataplane that may choose endpoints at random.
+    #[must_use]
+    pub fn with(self, dataplane: Dataplane) -> Self {
+        Self {
+            rounds: dataplane.rounds(),
+            ..self
+        }
+    }
+
     /// The target as text: `web TCP 80 IPv4`.
     #[must_use]
     pub fn dials(&self) -> String {
@@ -166,6 +178,7 @@ fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
         expect: raw.expect,
         source: raw.source,
         endpoints,
+        rounds: Dataplane::default().rounds(),
         rules: raw.rules,
     })
 }

@@ -8,9 +8,14 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 pub use running::{Ended, Running, cpu_seconds, cpu_seconds_with_ended_children};
 pub use which::Program;
@@ -123,23 +128,7 @@ impl Program {
     /// When it cannot start or prints what is not UTF-8.
     pub fn try_with_input(self, args: &[&str], input: &str) -> Result<Ended> {
         let line = self.line(args);
-        let mut child = self
-            .command(args)?
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {line}"))?;
-        let stdin = child.stdin.take();
-        let output = std::thread::scope(|scope| {
-            // A thread, because a child that prints while it reads would block us both.
-            scope.spawn(move || {
-                // A child that does not read its input to the end says so by its exit status.
-                let _sent = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
-            });
-            child.wait_with_output()
-        })
-        .with_context(|| format!("wait for {line}"))?;
+        let output = finish(self.command(args)?.stdin(Stdio::piped()), input, &line)?;
         Ok(Ended {
             status: output.status,
             output: String::from_utf8(output.stdout)
@@ -148,19 +137,15 @@ impl Program {
         })
     }
 
-    /// Runs it without privileges, or without any tool in its search path, until it ends, and
-    /// returns its result.
+    /// Runs it without privileges until it ends, and returns its result.
     ///
     /// # Errors
     /// When it cannot start.
-    pub fn try_deprived(self, args: &[&str], of: Deprived) -> Result<Ended> {
+    pub fn try_without_privileges(self, args: &[&str]) -> Result<Ended> {
         let mut command = self.command(args)?;
-        match of {
-            Deprived::Privileges => drop(command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID)),
-            Deprived::Tools => drop(command.env("PATH", "/nonexistent")),
-        }
+        command.uid(UNPRIVILEGED_ID).gid(UNPRIVILEGED_ID);
         let line = self.line(args);
-        let output = command.output().with_context(|| format!("start {line}"))?;
+        let output = finish(command.stdin(Stdio::null()), "", &line)?;
         Ok(Ended {
             status: output.status,
             output: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -177,7 +162,20 @@ impl Program {
         self.start_with(args, &[], log)
     }
 
-    /// The same with more in its environment.
+    /// The same with this input.
+    ///
+    /// # Errors
+    /// As [`Program::start`].
+    pub fn start_reading(
+        self,
+        args: &[&str],
+        input: impl Into<Stdio>,
+        log: &File,
+    ) -> Result<Running> {
+        self.start_fed(args, &[], input.into(), log)
+    }
+
+    /// The same with more in its environment, and without input.
     ///
     /// # Errors
     /// As [`Program::start`].
@@ -187,11 +185,21 @@ impl Program {
         environment: &[(&str, &Path)],
         log: &File,
     ) -> Result<Running> {
+        self.start_fed(args, environment, Stdio::null(), log)
+    }
+
+    fn start_fed(
+        self,
+        args: &[&str],
+        environment: &[(&str, &Path)],
+        input: Stdio,
+        log: &File,
+    ) -> Result<Running> {
         let line = self.line(args);
         let child = self
             .command(args)?
             .envs(environment.iter().copied())
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(log.try_clone()?)
             .stderr(log.try_clone()?)
             .spawn()
@@ -215,13 +223,42 @@ const HELM: [(&str, &str); 4] = [
 /// The user that owns nothing.
 const UNPRIVILEGED_ID: u32 = 65_534;
 
-/// What a program lacks when it is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deprived {
-    /// Root's privileges.
-    Privileges,
-    /// The tools it runs.
-    Tools,
+/// No program whose end is waited for takes this long.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Starts a program, gives it `input`, and waits until it ends; kills it after [`LONGEST`].
+fn finish(command: &mut Command, input: &str, line: &str) -> Result<Output> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("start {line}"))?;
+    let stdin = child.stdin.take();
+    let id = i32::try_from(child.id()).map(Pid::from_raw);
+    let (ended, waits) = sync_channel::<()>(1);
+    let (output, killed) = thread::scope(|scope| {
+        // A thread, because a child that prints while it reads would block us both.
+        scope.spawn(move || {
+            // A child that does not read its input to the end says so by its exit status.
+            let _sent = stdin.map(|mut stdin| stdin.write_all(input.as_bytes()));
+        });
+        let limit = scope.spawn(move || {
+            let is_late = waits.recv_timeout(LONGEST) == Err(RecvTimeoutError::Timeout);
+            is_late && id.is_ok_and(|id| kill(id, Signal::SIGKILL).is_ok())
+        });
+        let output = child.wait_with_output();
+        drop(ended);
+        (output, limit.join().unwrap_or(false))
+    });
+    let output = output.with_context(|| format!("wait for {line}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        !killed,
+        "{line} did not end within {} s: {}",
+        LONGEST.as_secs(),
+        said.trim()
+    );
+    Ok(output)
 }
 
 #[cfg(test)]

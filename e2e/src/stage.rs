@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::console::Console;
+use crate::dataplane::Dataplane;
 use crate::files::Files;
 use crate::waits::Waits;
 
@@ -17,6 +18,8 @@ pub struct Stage {
     pub files: Files,
     /// Where its chance begins.
     pub seed: u64,
+    /// What serves Services.
+    pub dataplane: Dataplane,
     /// Whether scenarios run in their long form.
     pub long: bool,
     /// A real API server, for scenarios of kernels that need one.

@@ -1,6 +1,8 @@
 //! The kernel's own view, from files of the kernel and standard tools: never through the code under
 //! test.
 
+pub mod tables;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use portolan_plan::Dataplane;
 use tokio::sync::watch;
 
 use crate::drains::{Drain, ListedDrain};
@@ -34,6 +35,15 @@ impl Pages {
         self.health.places()
     }
 
+    /// As kube-proxy names its modes (S-207). Before the first plan it is the default.
+    fn mode(&self) -> &'static str {
+        let settings = self.health.settings().unwrap_or_default();
+        match settings.dataplane {
+            Dataplane::Ipvs => "ipvs",
+            Dataplane::Nftables => "nftables",
+        }
+    }
+
     fn drains(&self) -> Vec<ListedDrain> {
         let now = Instant::now();
         let drains = self.drains.borrow();
@@ -51,7 +61,7 @@ impl Pages {
             (Page::Node, "/healthz") => self.health.healthz(),
             (Page::Node, "/livez") => self.health.livez(),
             (Page::Metrics, "/metrics") => self.metrics.answer(accept),
-            (Page::Metrics, "/proxyMode") => Answer::text(200, "ipvs"),
+            (Page::Metrics, "/proxyMode") => Answer::text(200, self.mode()),
             (Page::Metrics, "/healthz") => Answer::text(200, "ok"),
             (Page::Metrics, "/drains") => Answer::json(200, &self.drains()),
             (Page::Metrics, "/configz") => Answer::json(200, &self.health.settings()),

@@ -37,7 +37,21 @@ pub(crate) fn run<P: Send, R: Send>(
     }
 }
 
-/// As [`run`], on a second thread. Returns the parts if it cannot be started.
+/// Does two things at the same time: the second one on another thread, or after the first if none can be started.
+pub(crate) fn both<A, B: Send>(first: impl FnOnce() -> A, second: impl Fn() -> B + Sync) -> (A, B) {
+    thread::scope(|scope| {
+        let named = thread::Builder::new().name(watchdog::PROGRAMMER.into());
+        let started = named.spawn_scoped(scope, &second);
+        let first = first();
+        let second = match started {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => second(),
+        };
+        (first, second)
+    })
+}
+
+/// The same on a second thread. Returns the parts if it cannot be started.
 fn on_second_thread<P: Send, R: Send, I: Iterator<Item = P>>(
     builder: thread::Builder,
     parts: I,
@@ -149,6 +163,17 @@ mod tests {
         let mut record = |_, ()| panic!("nothing was carried out");
         let rest = on_second_thread(builder, 0..3_u32, &mut |_: &u32| {}, &mut record);
         assert_eq!(rest, Some(0..3));
+    }
+
+    #[test]
+    fn two_things_are_done_at_the_same_time() {
+        let (give, given) = sync_channel(0);
+        // Each waits for the other.
+        let (first, second) = both(
+            || given.recv_timeout(Duration::from_secs(20)).unwrap(),
+            || give.send("met").is_ok(),
+        );
+        assert_eq!((first, second), ("met", true));
     }
 
     #[test]

@@ -52,6 +52,8 @@ struct State {
     change: Change,
     disturbed: bool,
     gone: BTreeSet<IpAddr>,
+    /// Whether `gone` changed since the last wait.
+    gone_changed: bool,
     stopped: bool,
 }
 
@@ -304,9 +306,15 @@ impl PlanWatch {
         std::mem::take(&mut self.lock().disturbed)
     }
 
-    /// Sets all draining addresses that no longer have an endpoint.
+    /// Sets all draining addresses that no longer have an endpoint, and ends a wait as if it had timed out: their
+    /// deadline begins now.
     pub fn set_gone(&self, addresses: BTreeSet<IpAddr>) {
-        self.lock().gone = addresses;
+        let mut state = self.lock();
+        if state.gone != addresses {
+            state.gone = addresses;
+            state.gone_changed = true;
+            self.changed.notify_all();
+        }
     }
 
     /// The draining addresses that no longer have an endpoint.
@@ -338,12 +346,13 @@ impl PlanWatch {
                 break Woken::Changed;
             } else if state.disturbed {
                 break Woken::Disturbed;
-            } else if left.is_zero() {
+            } else if left.is_zero() || state.gone_changed {
                 break Woken::TimedOut;
             }
             let waited = self.changed.wait_timeout(state, left.min(pause));
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         };
+        state.gone_changed = false;
         self.heartbeat.beat();
         self.waits.store(false, Ordering::Relaxed);
         woken

@@ -16,6 +16,7 @@ mod pace;
 mod part;
 mod schedule;
 mod steps;
+mod tables;
 mod traffic;
 mod troubles;
 mod write;
@@ -38,19 +39,23 @@ use self::log::{PassReason, log_pass};
 use self::observe::{PartialRead, ReadParams, ReadResult};
 use self::outcome::Outcome;
 use self::pace::Pace;
-use self::part::{Job, Work};
+use self::part::{Job, TablesWork, Whole, Work};
 use self::schedule::{Pass, Schedule};
 pub use self::steps::Step;
+use self::tables::TablesSide;
 pub use self::troubles::{Trouble, Troubles};
 use crate::drains::Drain;
 use crate::health::{Health, PassReport};
-use crate::kernel::{Kernel, KernelError};
+use crate::kernel::{Kernel, KernelError, LockWait};
 use crate::plan_watch::{PlanWatch, Source, Woken};
 use crate::record::Record;
 
+/// How often a held iptables lock is tried while rules wait for it.
+const LOCK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Reconciles a kernel with the plan.
 #[derive(Debug)]
-pub struct Programmer<K> {
+pub struct Programmer<K: Kernel> {
     kernel: K,
     plans: Arc<PlanWatch>,
     record: Record,
@@ -85,6 +90,8 @@ pub struct Programmer<K> {
     traffic: Option<traffic::TrafficReader>,
     /// The last logged reason why the node has no IPv6.
     ipv6_off: Option<Ipv6Off>,
+    /// The nftables dataplane.
+    tables: TablesSide<K::Tables>,
 }
 
 impl<K: Kernel> Programmer<K> {
@@ -133,6 +140,7 @@ impl<K: Kernel> Programmer<K> {
             troubles: Arc::default(),
             traffic: None,
             ipv6_off: None,
+            tables: TablesSide::default(),
         }
     }
 
@@ -155,10 +163,13 @@ impl<K: Kernel> Programmer<K> {
         loop {
             // A newer plan comes first, then postponed work; neither waits.
             let now = Instant::now();
+            let lock = self.kernel.lock_wait();
             let wait = if unfinished {
                 Duration::ZERO
             } else {
-                schedule.left(now).min(self.drains.left(now))
+                let left = schedule.left(now).min(self.drains.left(now));
+                let left = left.min(self.tables.left(&self.plans.gone(), now, failed));
+                left.min(lock_left(lock))
             };
             let pace = &self.pace;
             let pause = |plan: &NodePlan| pace.left(plan, Instant::now());
@@ -166,23 +177,26 @@ impl<K: Kernel> Programmer<K> {
             if woken == Woken::Stopped {
                 return;
             }
-            self.count_drains();
+            // Without its connections, the IPVS dataplane can be removed.
+            let drained = self.count_drains() && self.tables.is_active();
+            self.search_table_drains();
             // A sequence of changes must not postpone the read of the kernel.
-            let late = schedule.is_due(Instant::now());
+            let released = [lock, self.kernel.lock_wait()].contains(&LockWait::Released);
+            let late = schedule.is_due(Instant::now()) || released;
             // The shadow of unrepaired drift shows the state before the drift, but the new plan may change it.
             if late || (woken == Woken::Changed && self.drift.leaves_alone()) {
                 self.discard_shadow();
             }
-            // The timeout was only for counting connections.
-            if woken == Woken::TimedOut && !late && !unfinished && self.shadow.is_some() {
+            // If the timeout was only for counting connections, or the read finds no change, no pass is needed.
+            let is_needed = match woken {
+                // A wake-up that only tries the lock is not one for work that waits after a failure.
+                Woken::TimedOut if lock == LockWait::Held => drained,
+                Woken::TimedOut => unfinished || drained || self.is_work_left(),
+                Woken::Disturbed => self.is_changed() || drained,
+                _ => true,
+            };
+            if !(late || is_needed) {
                 continue;
-            }
-            // If the read finds no change, no pass is needed.
-            if woken == Woken::Disturbed && !late {
-                let (network, rules) = (self.network_changed(), self.rules_changed());
-                if !(network || rules) {
-                    continue;
-                }
             }
             let why = match woken {
                 Woken::Changed => PassReason::Changed,
@@ -197,6 +211,18 @@ impl<K: Kernel> Programmer<K> {
             unfinished = pass.unfinished && !failed;
             schedule.note(Instant::now(), reads_all, pass);
         }
+    }
+
+    /// Whether a pass has work without any event.
+    fn is_work_left(&self) -> bool {
+        self.shadow.is_none() || self.tables.is_retry_due(Instant::now())
+    }
+
+    /// Whether a disturbance changed something that matters.
+    fn is_changed(&mut self) -> bool {
+        let network = self.network_changed();
+        let rules = self.rules_changed();
+        self.tables.is_disturbed() || network || rules
     }
 
     /// Reconciles the kernel with the plan, and publishes the result.
@@ -250,6 +276,7 @@ impl<K: Kernel> Programmer<K> {
             failed: outcome.failed,
             troubles: self.troubles.clone(),
             drift: self.drift.counts(),
+            tables_drift: self.tables.drift(),
             began: Some(started),
             steps: outcome.steps.done().into(),
         };
@@ -292,12 +319,48 @@ impl<K: Kernel> Programmer<K> {
     fn carry_out_work(&mut self, work: Work, outcome: &mut Outcome) {
         match work {
             Work::Part(_, part) => self.follow(*part, outcome),
-            Work::Whole(Some(desired)) => self.write(*desired, outcome),
+            Work::TablesPart(_, facts) => self.follow_tables(&facts.0, &facts.1, outcome),
+            Work::Whole(Some(whole)) => self.write_whole(whole, outcome),
             Work::Whole(None) => {
                 let reason =
                     "it has no entry for this node; is the controller newer than the agent?";
                 outcome.fail(&KernelError::new("read the plan", reason), &Family::BOTH);
             }
         }
+    }
+
+    /// The dataplane that serves Services is complete before the other one takes no more connections. As long as it is
+    /// not, the other one goes on serving, and follows the plan.
+    fn write_whole(&mut self, whole: Whole, outcome: &mut Outcome) {
+        let Whole { desired, tables } = whole;
+        match tables {
+            TablesWork::Unknown => self.write(*desired, outcome),
+            TablesWork::Serve(facts) => {
+                let is_ready = self.write_tables(&facts, outcome);
+                let desired = match self.ipvs_goes_on(&facts) {
+                    Some(ipvs) if !is_ready => ipvs,
+                    _ => *desired,
+                };
+                drop(facts);
+                self.write(desired, outcome);
+            }
+            TablesWork::HandOver { ipvs_marks, facts } => {
+                self.write(*desired, outcome);
+                if outcome.failed == 0 {
+                    self.remove_tables(ipvs_marks, outcome);
+                } else if let Some(facts) = facts {
+                    self.write_tables(&facts, outcome);
+                }
+            }
+        }
+    }
+}
+
+/// Time until the iptables lock is tried again, if rules could not be loaded because of it.
+fn lock_left(lock: LockWait) -> Duration {
+    match lock {
+        LockWait::None => Duration::MAX,
+        LockWait::Held => LOCK_INTERVAL,
+        LockWait::Released => Duration::ZERO,
     }
 }

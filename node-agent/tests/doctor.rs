@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 use portolan_agent::doctor::facts::Module;
 use portolan_agent::doctor::{Check, Diagnosis, Facts, Finding, Level, Style, render};
 
+use portolan_plan::Family;
+use portolan_reconcile::nftables::ObservedTables;
+
 use broken::Broken;
 use healthy::healthy;
 
@@ -211,6 +214,7 @@ fn unknown() -> Facts {
         modules: healthy.modules,
         servers: Err(reason()),
         sets: Err(reason()),
+        own_tables: Err(reason()),
         network: Err(reason()),
         device: healthy.device,
         sysctls: [].into(),
@@ -220,4 +224,37 @@ fn unknown() -> Facts {
         connection_table_bits: Err(reason()),
         controller: None,
     }
+}
+
+/// Nothing of IPVS is expected on a node whose plan asks for nftables.
+#[test]
+fn on_a_node_with_the_nftables_dataplane_the_tables_are_checked() {
+    let facts = healthy::with_nftables();
+    let diagnosis = Diagnosis::of(&facts);
+    assert_eq!(alarms(&diagnosis), Vec::<&Finding>::new());
+    let checks: BTreeSet<_> = of(&facts).iter().map(|finding| finding.check).collect();
+    assert!(checks.contains(&Check::Tables), "{checks:?}");
+    let of_ipvs = [Check::Modules, Check::Ipvs, Check::Sets, Check::Rules];
+    assert!(of_ipvs.iter().all(|check| !checks.contains(check)));
+    let problem = |change: fn(&mut ObservedTables)| {
+        let mut facts = facts.clone();
+        change(facts.own_tables.as_mut().unwrap());
+        let diagnosis = Diagnosis::of(&facts);
+        let alarms = alarms(&diagnosis);
+        let [alarm] = &alarms[..] else {
+            panic!("one alarm is expected: {alarms:#?}");
+        };
+        assert_eq!(alarm.check, Check::Tables);
+        alarm.message.clone()
+    };
+    let without_ipv6 = problem(|tables| drop(tables.tables.remove(&Family::Ipv6)));
+    assert_eq!(without_ipv6, "tables of the agent are missing: IPv6");
+    let without_frontends = problem(|tables| {
+        let table = tables.tables.get_mut(&Family::Ipv4).unwrap();
+        table.frontends.pop_first();
+    });
+    assert!(
+        without_frontends.contains("missing or have other backends: "),
+        "{without_frontends}"
+    );
 }

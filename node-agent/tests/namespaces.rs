@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use netlink_blocking::testing::runner::{Test, become_root, output_of, run};
 use portolan_agent::kernel::linux::{IptablesChoice, Links, Rules, Sets, only};
-use portolan_agent::kernel::{Kernel, KernelError, SharedModel, StaleFlows};
+use portolan_agent::kernel::{Kernel, KernelError, SharedModel, SharedTables, StaleFlows};
 use portolan_plan::{Family, NodePlan, PlanDocument};
 use portolan_reconcile::{Connections, Op, OpKind, Owned, VirtualServerKey, diff};
 use portolan_reconcile::{Desired, Flow, HostAddress, HostNetwork, Network, Observed};
@@ -60,6 +60,10 @@ const TESTS: &[Test] = &[
     (
         "rules_wait_for_the_iptables_lock",
         variants::the_lock_is_waited_for,
+    ),
+    (
+        "the_release_of_the_iptables_lock_is_seen",
+        variants::the_release_of_the_lock_is_seen,
     ),
     (
         "drift_is_repaired_and_nothing_else_is_changed",
@@ -182,6 +186,16 @@ impl Here {
 }
 
 impl Kernel for Here {
+    type Tables = SharedTables;
+
+    fn open_tables(&mut self) -> Result<SharedTables, KernelError> {
+        self.rest.open_tables()
+    }
+
+    fn may_have_tables(&mut self) -> bool {
+        self.rest.may_have_tables()
+    }
+
     fn network(&mut self, device: &str) -> Result<Network, KernelError> {
         self.links.observe(device)
     }

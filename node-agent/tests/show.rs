@@ -14,7 +14,7 @@ use portolan_agent::saved::Origin;
 use portolan_agent::show::{
     Found, LastPlan, NO_SUCH_SERVICE, NOTHING, Owner, Shown, Style, render,
 };
-use portolan_plan::{FrontendKind, NodePlan, ServiceId};
+use portolan_plan::{Dataplane, FrontendKind, NodePlan, ServiceId};
 use portolan_reconcile::{
     Connections, Observed, RealServerKey, RealServers, VirtualServer, VirtualServerKey,
 };
@@ -78,6 +78,7 @@ fn show(
     plan: LastPlan<'_>,
 ) -> Shown {
     Shown::of(&Found {
+        tables: None,
         observed,
         connections,
         recorded,
@@ -180,6 +181,7 @@ fn one_service_with_draining_servers_and_set_entries() {
     let absent = ServiceId::new("kube-system", "absent");
     let show = |service| {
         Shown::of(&Found {
+            tables: None,
             observed: &observed,
             connections: &BTreeMap::new(),
             recorded: &recorded,
@@ -244,4 +246,39 @@ fn a_node_port_belongs_to_the_service_only_on_selected_addresses() {
     };
     assert!(matches!(owner(node), Owner::Service { .. }));
     assert_eq!(owner(other), Owner::Other);
+}
+
+/// The tables of nftables are shown like virtual servers: backends with their slots as weights.
+#[test]
+fn a_node_with_the_nftables_dataplane() {
+    let mut document = document();
+    document.settings.dataplane = Dataplane::Nftables;
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.program(document.clone());
+    let kernel = running.stop();
+    let observed = kernel.lock().state.clone();
+    let tables = kernel.tables().lock().observed.clone();
+    let mut later = document.clone();
+    for service in later.services.iter_mut().filter(|it| &*it.name == "web") {
+        for port in &mut service.ports {
+            port.internal.endpoints.pop();
+        }
+    }
+    let show = |plan: &NodePlan| {
+        Shown::of(&Found {
+            tables: Some(&tables),
+            observed: &observed,
+            connections: &Connections::new(),
+            recorded: &BTreeSet::new(),
+            plan: Some((plan, &origin())),
+            drains: &Ok(Vec::new()),
+            entries: false,
+            service: None,
+        })
+    };
+    let shown = show(&document.into_plan().unwrap());
+    insta::assert_snapshot!("nftables", text(&shown, false));
+    let shown = text(&show(&later.into_plan().unwrap()), false);
+    assert!(shown.contains("differs"), "{shown}");
 }

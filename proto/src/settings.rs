@@ -2,9 +2,9 @@
 //! is not a valid value.
 
 use portolan_plan::{
-    CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings,
-    HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period, PortRange, Settings,
-    SyncSettings, TimeoutSettings,
+    CaptureSettings, ConntrackSettings, Dataplane, DiskSettings, DrainSettings, Drift,
+    ExternalIpSettings, HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period,
+    PortRange, Settings, SyncSettings, TimeoutSettings,
 };
 
 use crate::field::{DecodeError, address, bounded, cidrs, name, octets, ranges};
@@ -13,6 +13,7 @@ use crate::wire::local_detection::{ClusterCidr, Mode, NodeCidr};
 
 pub(crate) fn to_wire(settings: &Settings) -> wire::Settings {
     wire::Settings {
+        dataplane_nftables: settings.dataplane == Dataplane::Nftables,
         scheduler: settings.scheduler.to_string(),
         node_port_addresses: settings.node_port_addresses.clone(),
         local_detection: Some(detection_to_wire(&settings.local_detection)),
@@ -103,7 +104,9 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
     let node_port_range = node_ports_from_wire(&settings)?;
     let conntrack = conntrack_from_wire(&settings);
     let capture = capture_from_wire(&settings)?;
+    let drift = drift_from_wire(&settings);
     Ok(Settings {
+        dataplane: dataplane_from_wire(&settings),
         scheduler: name(&settings.scheduler, 15, "settings.scheduler")?.into(),
         node_port_addresses: settings.node_port_addresses,
         local_detection: detection_from_wire(settings.local_detection)?,
@@ -137,11 +140,7 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
         drain: DrainSettings {
             deadline: Period::milliseconds(settings.drain_deadline),
         },
-        drift: if settings.drift_report_only {
-            Drift::Report
-        } else {
-            Drift::Repair
-        },
+        drift,
         drop_invalid: settings.drop_invalid,
         device: name(&settings.device, 15, "settings.device")?.into(),
         disk: DiskSettings {
@@ -162,6 +161,20 @@ pub(crate) fn from_wire(settings: wire::Settings) -> Result<Settings, DecodeErro
 
 /// The highest port number.
 const MAX_PORT: u32 = 65_535;
+
+fn dataplane_from_wire(settings: &wire::Settings) -> Dataplane {
+    match settings.dataplane_nftables {
+        true => Dataplane::Nftables,
+        false => Dataplane::Ipvs,
+    }
+}
+
+fn drift_from_wire(settings: &wire::Settings) -> Drift {
+    match settings.drift_report_only {
+        true => Drift::Report,
+        false => Drift::Repair,
+    }
+}
 
 fn node_ports_from_wire(settings: &wire::Settings) -> Result<PortRange, DecodeError> {
     Ok(PortRange {

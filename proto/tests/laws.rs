@@ -7,7 +7,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use portolan_plan::{Backend, BackendList, Change, Entry, EntryHash, EntryKey, Family, strategies};
+use portolan_plan::{
+    Backend, BackendList, Change, Dataplane, Entry, EntryHash, EntryKey, Family, strategies,
+};
 use portolan_proto::item::ReadItem;
 use portolan_proto::{CHUNK_BYTES, DecodeError, MAX_ENTRY_BYTES, decode_entry, encode_entry, item};
 use proptest::collection::vec;
@@ -207,6 +209,7 @@ fn settings_that_an_older_controller_does_not_know_have_their_defaults() {
     assert_eq!(&*node.name, "node-a");
     let defaults = portolan_plan::Settings::default();
     assert_eq!(node.settings.sync.period, defaults.sync.period);
+    assert_eq!(node.settings.dataplane, Dataplane::Ipvs);
     assert_eq!(
         (&node.settings.scheduler, &node.settings.device),
         (&defaults.scheduler, &defaults.device)

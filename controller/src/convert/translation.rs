@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use portolan_crds::{HostFirewallMode, SettingsSpec, TimeoutsSpec};
+use portolan_crds::{DataplaneMode, HostFirewallMode, SettingsSpec, TimeoutsSpec};
 use portolan_plan::Period;
 
 use super::fields::{Fields, Given, wrong};
@@ -106,11 +106,19 @@ impl Translation {
                      ports; Open, Portolan's default, accepts all, like kube-proxy's other modes",
                 );
             }
-            Mode::Iptables | Mode::Nftables => self.note(
+            Mode::Iptables => self.note(
                 Outcome::ChangesMeaning,
                 given,
-                "Portolan programs IPVS: spec.settings.scheduler chooses the endpoint of a connection (rr: in \
-                 turn), and no longer a random rule. Kernels need IPVS: `portolan-agent doctor` checks a node",
+                "Portolan programs IPVS by default: spec.settings.scheduler chooses the endpoint of a connection \
+                 (rr: in turn), and no longer a random rule. Kernels need IPVS: `portolan-agent doctor` checks a \
+                 node. With spec.settings.dataplane: nftables, rules still choose at random, without IPVS",
+            ),
+            Mode::Nftables => self.put(
+                Outcome::CarriedOver,
+                given,
+                "dataplane: nftables",
+                |settings| settings.dataplane = Some(DataplaneMode::Nftables),
+                "rules choose endpoints at random, as before, and kernels do not need IPVS",
             ),
         }
     }

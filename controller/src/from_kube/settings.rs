@@ -3,8 +3,9 @@
 use ipnet::IpNet;
 use portolan_crds as given;
 use portolan_plan::{
-    CaptureSettings, ConntrackSettings, DiskSettings, Drift, HostFirewall, ListenSettings,
-    MasqueradeSettings, Period, PortRange, Settings, SettingsPatch, SyncSettings, TimeoutSettings,
+    CaptureSettings, ConntrackSettings, Dataplane, DiskSettings, Drift, HostFirewall,
+    ListenSettings, MasqueradeSettings, Period, PortRange, Settings, SettingsPatch, SyncSettings,
+    TimeoutSettings,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -56,6 +57,7 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     }
     bits_differ(&settings)?;
     settings.drop_invalid = given.drop_invalid.unwrap_or(settings.drop_invalid);
+    settings.dataplane = dataplane(given.dataplane);
     settings.host_firewall = host_firewall(given.host_firewall);
     settings.drift = drift(given.drift);
     conntrack(given.conntrack.unwrap_or_default(), &mut settings.conntrack)?;
@@ -67,14 +69,13 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
     let deadline = given.drain.and_then(|drain| drain.deadline);
     set_whole(&mut settings.drain.deadline, deadline, "drain.deadline")?;
     disk(given.disk.unwrap_or_default(), &mut settings.disk)?;
-    let (healthz, metrics) = (given.healthz, given.metrics);
     listen(
-        &healthz.unwrap_or_default(),
+        &given.healthz.unwrap_or_default(),
         &mut settings.healthz,
         "healthz",
     )?;
     listen(
-        &metrics.unwrap_or_default(),
+        &given.metrics.unwrap_or_default(),
         &mut settings.metrics,
         "metrics",
     )?;
@@ -85,6 +86,13 @@ pub(super) fn settings(given: given::SettingsSpec) -> Result<Settings, FieldErro
         settings.service_proxy_name = label(&text, path("serviceProxyName"))?.to_string();
     }
     Ok(settings)
+}
+
+fn dataplane(given: Option<given::DataplaneMode>) -> Dataplane {
+    match given {
+        None | Some(given::DataplaneMode::Ipvs) => Dataplane::Ipvs,
+        Some(given::DataplaneMode::Nftables) => Dataplane::Nftables,
+    }
 }
 
 fn host_firewall(given: Option<given::HostFirewallMode>) -> HostFirewall {

@@ -87,7 +87,10 @@ mod tests {
     fn a_reason_is_read_as_it_was_written() {
         for text in [
             "SchedulerMissing",
+            "SchedulerUnsupported",
+            "TooManyEndpoints",
             "EndpointRefused",
+            "ElementRefused",
             "EntryUnreadable",
             "HealthPortClosed",
         ] {

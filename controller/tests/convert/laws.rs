@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use portolan_controller::convert::{Outcome, convert};
-use portolan_plan::{HostFirewall, LocalDetection, Period, Settings};
+use portolan_plan::{Dataplane, HostFirewall, LocalDetection, Period, Settings};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -127,6 +127,9 @@ impl Input {
     fn expected(&self) -> Settings {
         let mut settings = Settings::default();
         let is_ipvs = self.mode() == "ipvs";
+        if self.mode() == "nftables" {
+            settings.dataplane = Dataplane::Nftables;
+        }
         if is_ipvs {
             settings.scheduler = self.scheduler.unwrap_or("rr").into();
             settings.drop_invalid = false;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use portolan_controller::convert::{Conversion, Outcome, convert};
 use portolan_controller::manifests::FileContents;
-use portolan_plan::{HostFirewall, Settings};
+use portolan_plan::{Dataplane, HostFirewall, Settings};
 use portolan_planner::model::Object;
 
 /// A file beside this one.
@@ -83,6 +83,7 @@ fn the_controller_reads_the_values_of_the_input() {
     assert_eq!(kubespray.timeouts.tcp_fin.to_string(), "2m30s");
     let kubeadm = read("kubeadm-ipvs.yaml");
     assert_eq!(kubeadm.host_firewall, HostFirewall::Respect, "mode ipvs");
+    assert_eq!(kubeadm.dataplane, Dataplane::Ipvs);
     assert_eq!(kubeadm.timeouts.tcp.to_string(), "24h", "S-221");
     assert!(
         kubeadm.node_port_addresses.is_empty(),
@@ -94,7 +95,9 @@ fn the_controller_reads_the_values_of_the_input() {
         (0, "1s".into())
     );
     assert_eq!(k3s.host_firewall, HostFirewall::Open, "S-213");
+    assert_eq!(k3s.dataplane, Dataplane::Ipvs, "mode iptables");
     let dual = read("dual-stack.yaml");
+    assert_eq!(dual.dataplane, Dataplane::Nftables);
     assert_eq!((dual.masquerade.bit, dual.masquerade.all), (15, true));
     assert_eq!(dual.metrics.bind_address.to_string(), "::1");
     assert_eq!(dual.conntrack.tcp_close_wait.to_string(), "1m30s");
@@ -104,6 +107,7 @@ fn the_controller_reads_the_values_of_the_input() {
 fn only_fields_with_an_equivalent_are_exact() {
     assert!(converted("kubeadm-ipvs.yaml").is_exact());
     assert!(converted("cluster-cidr.json").is_exact());
+    assert!(converted("dual-stack.yaml").is_exact());
     for name in [
         "eks.yaml",
         "kops.yaml",

@@ -112,7 +112,11 @@ fn shown(value: &Value) -> String {
 }
 
 /// Settings, and the beginning of the error about them.
-const REFUSED: [(&str, &str); 20] = [
+const REFUSED: [(&str, &str); 21] = [
+    (
+        "dataplane: iptables",
+        "spec.settings.dataplane: unknown variant `iptables`, expected `ipvs` or `nftables`",
+    ),
     (
         "scheduler: fair",
         "spec.settings.scheduler: \"fair\" is not a scheduler of IPVS; known are rr, wrr,",

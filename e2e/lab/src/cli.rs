@@ -112,6 +112,10 @@ struct Demo {
     /// Keeps the emulated machine running and prints commands to try; Ctrl-C ends it
     #[arg(long, conflicts_with = "cluster")]
     keep: bool,
+    /// What serves Services. nftables runs on this machine's own kernel if the user is root
+    #[arg(long, value_name = "NAME", default_value = "ipvs", conflicts_with = "cluster",
+        value_parser = ["ipvs", "nftables"])]
+    dataplane: String,
     /// Uses a real API server and changes objects with kubectl
     #[arg(long)]
     cluster: bool,
@@ -170,7 +174,7 @@ struct Kernels {
     /// Kernel, by the first two numbers of its version; may be repeated; default: all known ones
     #[arg(long, value_name = "VERSION", value_parser = kernels::known())]
     kernel: Vec<String>,
-    /// Names of scenarios; default: packet-path, bare, drift and draining
+    /// Names of scenarios; default: packet-path, bare, drift, draining, dataplanes and listing
     scenarios: Vec<String>,
 }
 
@@ -265,18 +269,7 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<u8> {
     match command {
-        Command::Demo(demo) if demo.cluster => {
-            let traces = demo.traces.then(|| Traces::shown(demo.picture));
-            demo::run_cluster(demo.place, traces.as_ref(), &mut std::io::stdout())
-        }
-        Command::Demo(demo) => demo::run(
-            demo.place,
-            Mode {
-                keep: demo.keep,
-                ..Mode::default()
-            },
-            &mut std::io::stdout(),
-        ),
+        Command::Demo(demo) => run_demo(demo),
         Command::Verify(verify) => {
             let order = verify::Order {
                 tiers: verify.tiers,
@@ -317,6 +310,19 @@ fn run(command: Command) -> Result<u8> {
             Ok(u8::from(!verify::run_units(&names, how.parse())?))
         }
     }
+}
+
+fn run_demo(demo: Demo) -> Result<u8> {
+    let out = &mut std::io::stdout();
+    if demo.cluster {
+        let traces = demo.traces.then(|| Traces::shown(demo.picture));
+        return demo::run_cluster(demo.place, traces.as_ref(), out);
+    }
+    let mode = Mode {
+        keep: demo.keep,
+        ..Mode::default()
+    };
+    demo::run(demo.place, mode, &["--dataplane", &demo.dataplane], out)
 }
 
 fn run_scenarios(named: &Scenarios) -> Result<u8> {

@@ -1,6 +1,7 @@
 //! Runs scenarios with a real API server on this machine, with the tools of the control plane.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -48,6 +49,15 @@ pub fn measure(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     run_built(Profile::Release, (Release::Usual, tools::ALL), words, sink)
 }
 
+/// The same, with the programs of nodes as well: kube-proxy is among them.
+///
+/// # Errors
+/// As [`run_scenarios`].
+pub fn measure_with_nodes(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    packages::ensure()?;
+    run_with(Profile::Release, &tools::ensure_with_nodes()?, words, sink)
+}
+
 fn run_built(
     profile: Profile,
     (release, scenarios): (Release, &[&str]),
@@ -55,13 +65,21 @@ fn run_built(
     sink: &mut dyn Write,
 ) -> Result<u8> {
     packages::ensure()?;
-    let assets = tools::ensure_for(release, scenarios)?;
+    run_with(
+        profile,
+        &tools::ensure_for(release, scenarios)?,
+        words,
+        sink,
+    )
+}
+
+fn run_with(profile: Profile, assets: &Path, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     let programs = Programs::build(profile)?;
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command
         .args(words)
         .envs(progress::for_programs())
-        .env(tools::ASSETS, &assets);
+        .env(tools::ASSETS, assets);
     Ok(crate::scenarios::exit_code(nested::stream(
         &mut command,
         sink,

@@ -11,18 +11,18 @@ use crate::traced::{Noting, Traces};
 /// Prefix of the demo's last line.
 const GOOD_VERDICT: &str = "ok ";
 
-/// Runs the demo and returns its exit status.
+/// Runs the demo, with further arguments, and returns its exit status.
 ///
 /// # Errors
 /// The machine cannot be prepared, a build failed, or the guest died.
-pub fn run(place: Place, mode: Mode, sink: &mut (dyn Write + Send)) -> Result<u8> {
+pub fn run(place: Place, mode: Mode, more: &[&str], sink: &mut (dyn Write + Send)) -> Result<u8> {
     let words: &[&str] = if mode.keep {
-        say("The guest will run until Ctrl-C. A shell in its kernel: `cargo lab guest shell`");
+        say("It will run until Ctrl-C. A shell in the guest's kernel: `cargo lab guest shell`");
         &["demo", "--keep"]
     } else {
         &["demo"]
     };
-    scenarios::run(words, place, mode, sink)
+    scenarios::run(&[words, more].concat(), place, mode, sink)
 }
 
 /// Runs the demo with a real API server and returns its exit status. With `traces` it also follows a change in Jaeger

@@ -22,7 +22,14 @@ const KERNELS: [(&str, &str); 4] = [
 ];
 
 /// The default scenarios.
-const SCENARIOS: [&str; 4] = ["packet-path", "bare", "drift", "draining"];
+const SCENARIOS: [&str; 6] = [
+    "packet-path",
+    "bare",
+    "drift",
+    "draining",
+    "dataplanes",
+    "listing",
+];
 
 /// The names of kernels.
 pub(crate) fn known() -> PossibleValuesParser {

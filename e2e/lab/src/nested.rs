@@ -98,7 +98,11 @@ impl Programs {
         let built = builds
             .iter()
             .map(|(how, packages, programs)| build(how, packages, programs));
-        Ok(Self(built.collect::<Result<Vec<_>>>()?.concat()))
+        let built = Self(built.collect::<Result<Vec<_>>>()?.concat());
+        match profile {
+            Profile::Release => together::in_one_folder(&built, &Self(Vec::new())),
+            _ => Ok(built),
+        }
     }
 
     /// All of them.

@@ -23,8 +23,10 @@ const MONITORING: (&str, &str) = (
     "/portolan/charts/portolan/monitoring",
     "charts/portolan/monitoring",
 );
+/// The option for the dataplane that needs no IPVS.
+pub const NFTABLES: [&str; 2] = ["--dataplane", "nftables"];
 /// First word of the command that runs scenarios.
-const RUN: &str = "run";
+pub const RUN: &str = "run";
 /// Path of kubectl in the guest: beside the programs.
 const KUBECTL: &str = "/portolan/bin/kubectl";
 /// Folder of kubeconfigs in the guest.
@@ -64,7 +66,7 @@ pub enum Place {
     Guest,
     /// On this machine.
     Here,
-    /// On this machine if its kernel has IPVS and the user is root, else on an emulated machine.
+    /// On this machine if its kernel has the dataplane and the user is root, else on an emulated machine.
     Auto,
 }
 
@@ -97,13 +99,16 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
         Some(Apart::Kernel(with)) => Some(with),
         None => None,
     };
+    let versions = packages::ensure()?;
     // This machine's own kernel runs with its own boot options.
     let place = if started_with.is_some() || mode.release.is_some() {
         Place::Guest
+    } else if place == Place::Auto && serves_here(words)? {
+        Place::Here
     } else {
         place
     };
-    let image = guest_image(place, mode.release, &packages::ensure()?)?;
+    let image = guest_image(place, mode.release, &versions)?;
     let kernel = image.map_or(Kernel::Here, Kernel::Guest);
     let programs = Programs::build(mode.profile)?;
     let tools = wants_prometheus(words).then(tools::beside_nodes);
@@ -127,6 +132,17 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
             guest::run(image, &job, sink)
         }
     }
+}
+
+/// Whether this machine's kernel can run this without IPVS: it has nftables where containers run, and SCTP is only needed
+/// by the servers of most scenarios.
+fn serves_here(words: &[&str]) -> Result<bool> {
+    let without_ipvs =
+        words.windows(2).any(|pair| pair == NFTABLES) || words.contains(&"--dataplane=nftables");
+    let needs_sctp = words.first() == Some(&RUN);
+    Ok(without_ipvs
+        && packages::is_root()?
+        && (!needs_sctp || kernel_has("sctp", Path::new("/proc/net/sctp"))?))
 }
 
 /// They are large, so runs without that scenario do not include them.
@@ -230,7 +246,12 @@ impl OnApiServer {
 /// # Errors
 /// As [`run`].
 pub fn measure(words: &[&str], place: Place, sink: &mut (dyn Write + Send)) -> Result<u8> {
-    let kernel = Kernel::find(place)?;
+    packages::ensure()?;
+    let kernel = if place == Place::Auto && serves_here(words)? {
+        Kernel::Here
+    } else {
+        Kernel::find(place)?
+    };
     let programs = Programs::build(Profile::Release)?;
     match &kernel {
         Kernel::Here => {
@@ -321,7 +342,7 @@ pub fn guest_image(
     let here = match place {
         Place::Here => true,
         Place::Guest => false,
-        Place::Auto => packages::is_root()? && kernel_has_ipvs()?,
+        Place::Auto => packages::is_root()? && kernel_has("ip_vs", Path::new("/proc/net/ip_vs"))?,
     };
     (!here)
         .then(|| guest::prepare(versions, release))
@@ -344,13 +365,13 @@ pub fn with_our_programs(mut job: Job, programs: &Programs) -> Job {
     job
 }
 
-fn kernel_has_ipvs() -> Result<bool> {
-    let there = || Path::new("/proc/net/ip_vs").exists();
-    if !there() {
-        // modprobe fails if the kernel has no such module; the file is checked afterwards.
-        process::finish(process::program("modprobe")?.args(["--quiet", "ip_vs"]))?;
+/// Whether the kernel has a part, which shows as this path; loads its module if necessary.
+fn kernel_has(module: &str, shown_as: &Path) -> Result<bool> {
+    if !shown_as.exists() {
+        // modprobe fails if the kernel has no such module; the path is checked afterwards.
+        process::finish(process::program("modprobe")?.args(["--quiet", module]))?;
     }
-    Ok(there())
+    Ok(shown_as.exists())
 }
 
 /// A program ended by a signal has no exit status; shells report 128 plus the signal.

@@ -15,7 +15,7 @@ use portolan_agent::record::Record;
 use portolan_plan::{PlanHash, StagedChanges};
 use tokio::sync::watch;
 
-use super::watched::{Asked, Watch, Watched};
+use super::watched::{Asked, Opened, Watch, Watched};
 use crate::namespace::Namespace;
 use crate::waits::Waits;
 
@@ -42,7 +42,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts one whose record is in `state`. `tap` is shown all that goes to IPVS and to sets.
+    /// Starts one whose record is in `state`. `tap` is shown all that goes to IPVS, to sets and to
+    /// nf_tables.
     ///
     /// # Errors
     /// The record cannot be opened, or no thread be started.
@@ -60,10 +61,12 @@ impl Agent {
             let (plans, watch) = (plans.clone(), watch.clone());
             move || {
                 let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+                let mut of_tables: Option<Opened> = None;
                 if let Some(tap) = tap {
-                    kernel.tap(tap);
+                    kernel.tap(tap.clone());
+                    of_tables = Some(Box::new(move |tables| tables.tap(tap)));
                 }
-                let kernel = Watched::new(kernel, watch);
+                let kernel = Watched::new(kernel, watch, of_tables);
                 // No receiver tracks draining, so nothing has a deadline.
                 let draining = watch::Sender::default();
                 let health = Arc::default();

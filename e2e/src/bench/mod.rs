@@ -16,12 +16,14 @@
 pub mod agent;
 mod figure;
 mod node;
+pub mod peers;
 pub mod plan;
 mod process;
 mod recording;
 mod report;
 pub mod scale;
 pub mod stream;
+mod tables;
 mod watched;
 
 use std::path::{Path, PathBuf};
@@ -41,6 +43,7 @@ use self::process::Controller;
 use self::recording::{Recorder, Recording};
 use self::report::{Measured, Parts};
 use self::scale::Scale;
+use crate::dataplane::Dataplane;
 use crate::stage::Stage;
 use crate::work_folder::WorkFolder;
 use crate::{stop, witness};
@@ -57,9 +60,39 @@ pub struct Options {
     /// How often each thing is measured; an odd number has a middle.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=99))]
     runs: u32,
+    /// What the agent programs.
+    #[arg(long, value_enum, default_value_t = Measures::Ipvs)]
+    dataplane: Measures,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     output: Form,
+}
+
+/// The measured dataplane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measures {
+    /// IPVS, with ipset and iptables.
+    Ipvs,
+    /// nftables only.
+    Nftables,
+}
+
+impl Measures {
+    fn dataplane(self) -> Dataplane {
+        match self {
+            Self::Ipvs => Dataplane::Ipvs,
+            Self::Nftables => Dataplane::Nftables,
+        }
+    }
+}
+
+impl Options {
+    fn scale(self) -> Scale {
+        Scale {
+            services: self.services,
+            endpoints: self.endpoints,
+        }
+    }
 }
 
 /// How figures are printed.
@@ -79,18 +112,17 @@ const CHANGES: u32 = 5;
 /// # Errors
 /// Something could not be measured, or the kernel did not hold what it should.
 pub fn run(stage: &Stage, options: Options) -> Result<()> {
+    if options.dataplane == Measures::Nftables {
+        return tables::run(stage, options);
+    }
     witness::require_ipvs()?;
-    let scale = Scale {
-        services: options.services,
-        endpoints: options.endpoints,
-    };
     let quiet = options.output == Form::Json;
     let say = |text: &str| {
         if !quiet {
             stage.console.line(text);
         }
     };
-    let bench = Bench::prepare(stage, scale)?;
+    let bench = Bench::prepare(stage, options.scale(), "ipvs")?;
     let mut nodes = Nodes::new(stage.waits);
     let (recording, mut measured) = bench.record(&mut nodes)?;
     let (datagrams, bytes) = recording.size();
@@ -141,9 +173,13 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn prepare(stage: &'a Stage, scale: Scale) -> Result<Self> {
+    fn prepare(stage: &'a Stage, scale: Scale, dataplane: &str) -> Result<Self> {
         let folder = WorkFolder::private()?;
-        write_manifests(&folder.path.join(MANIFESTS), &scale, process::PERIOD)?;
+        let settings = format!(
+            "dataplane: {dataplane}, sync: {{period: {}}}",
+            process::PERIOD
+        );
+        write_manifests(&folder.path.join(MANIFESTS), &scale, &settings)?;
         Ok(Self {
             stage,
             scale,
@@ -230,13 +266,13 @@ impl<'a> Bench<'a> {
 /// No tap.
 pub const NO_TAP: Option<fn(Datagram<'_>)> = None;
 
-/// Writes the manifests of a cluster into a folder of its own.
+/// Writes the manifests of a cluster with these settings into a folder of its own.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write_manifests(folder: &Path, scale: &Scale, period: &str) -> Result<()> {
+pub fn write_manifests(folder: &Path, scale: &Scale, settings: &str) -> Result<()> {
     std::fs::create_dir(folder).with_context(|| format!("make {}", folder.display()))?;
-    for (name, text) in scale.manifests(period) {
+    for (name, text) in scale.manifests(settings) {
         std::fs::write(folder.join(name), text).with_context(|| format!("write {name}"))?;
     }
     Ok(())

@@ -62,7 +62,9 @@ impl Nodes {
         let node = Temporary::make(&name)?;
         let lan = format!("{ADDRESS}/24");
         for words in [
-            &["link", "add", "eth0", "type", "dummy"][..],
+            // A kernel without modules may lack dummy devices.
+            &["link", "add", "eth0", "type", "veth", "peer", "eth1"][..],
+            &["link", "set", "eth1", "up"],
             &["address", "add", &lan, "dev", "eth0"],
             &["link", "set", "eth0", "up"],
         ] {

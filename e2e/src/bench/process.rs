@@ -155,7 +155,7 @@ fn listen(folder: &WorkFolder) -> String {
     format!("unix:{}", folder.path.join("controller.socket").display())
 }
 
-fn megabytes(kilobytes: u64) -> f64 {
+pub(super) fn megabytes(kilobytes: u64) -> f64 {
     let kilobytes = u32::try_from(kilobytes).unwrap_or(u32::MAX);
     f64::from(kilobytes) * 1024.0 / 1e6
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, SndBuf, SndBufForce};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, connect, recv,
     send, setsockopt, socket,
@@ -15,8 +15,12 @@ use portolan_agent::kernel::linux::{Datagram, Part};
 
 /// Space for the answers of one send, as the agent has it.
 const BUFFER: usize = 4 * 1024 * 1024;
+/// Space for one send. A transaction of nf_tables is a single one.
+const SEND_BUFFER: usize = 256 * 1024 * 1024;
 /// `sizeof(struct nlmsghdr)`.
 const HEADER: usize = 16;
+/// `NLM_F_ACK`
+const ACKNOWLEDGE: u16 = 4;
 /// `NLMSG_ERROR`: an acknowledgement too, with the number 0.
 const ANSWER: u16 = 2;
 
@@ -28,7 +32,7 @@ pub(super) struct Recorder(Arc<Mutex<Vec<Kept>>>);
 struct Kept {
     part: Part,
     bytes: Box<[u8]>,
-    /// The sequence number of its last message, which the kernel acknowledges.
+    /// The sequence number of the last message that the kernel acknowledges.
     fence: u32,
 }
 
@@ -75,6 +79,7 @@ impl Recording {
     pub(super) fn replay(&self) -> Result<(Duration, u64)> {
         let ipvs = open(SockProtocol::NetlinkGeneric)?;
         let ipset = open(SockProtocol::NetlinkNetFilter)?;
+        let tables = open(SockProtocol::NetlinkNetFilter)?;
         let mut buffer = vec![0; 128 * 1024];
         let mut refused = 0;
         let start = Instant::now();
@@ -82,6 +87,7 @@ impl Recording {
             let socket = match kept.part {
                 Part::Ipvs => &ipvs,
                 Part::Ipset => &ipset,
+                Part::Tables => &tables,
             };
             let sent = send(socket.as_raw_fd(), &kept.bytes, MsgFlags::empty())
                 .context("send what the agent sent")?;
@@ -105,6 +111,9 @@ fn open(protocol: SockProtocol) -> Result<OwnedFd> {
     if setsockopt(&socket, RcvBufForce, &BUFFER).is_err() {
         setsockopt(&socket, RcvBuf, &BUFFER).context("enlarge its buffer")?;
     }
+    if setsockopt(&socket, SndBufForce, &SEND_BUFFER).is_err() {
+        setsockopt(&socket, SndBuf, &SEND_BUFFER).context("enlarge its send buffer")?;
+    }
     Ok(socket)
 }
 
@@ -115,7 +124,13 @@ fn answers(socket: &OwnedFd, fence: u32, buffer: &mut [u8]) -> Result<u64> {
         let length = recv(socket.as_raw_fd(), buffer, MsgFlags::empty())
             .context("read the kernel's answer")?;
         let datagram = buffer.get(..length).unwrap_or_default();
-        for (kind, sequence, payload) in messages(datagram) {
+        for message in messages(datagram) {
+            let Message {
+                kind,
+                sequence,
+                payload,
+                ..
+            } = message;
             if kind != ANSWER {
                 bail!("the kernel answers a write with a message of type {kind}");
             }
@@ -127,26 +142,41 @@ fn answers(socket: &OwnedFd, fence: u32, buffer: &mut [u8]) -> Result<u64> {
     }
 }
 
-/// Type, sequence number and payload of each message of a datagram.
-fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+/// A netlink message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Message<'a> {
+    kind: u16,
+    /// Whether it asks for an acknowledgement.
+    asks: bool,
+    sequence: u32,
+    payload: &'a [u8],
+}
+
+/// The messages of a datagram.
+fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         let (length, after) = rest.split_first_chunk::<4>()?;
         let length = usize::try_from(u32::from_ne_bytes(*length)).ok()?;
         let (kind, after) = after.split_first_chunk::<2>()?;
-        let sequence = after.get(2..)?.first_chunk::<4>()?;
+        let (flags, after) = after.split_first_chunk::<2>()?;
+        let sequence = after.first_chunk::<4>()?;
         let payload = rest.get(HEADER..length)?;
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((
-            u16::from_ne_bytes(*kind),
-            u32::from_ne_bytes(*sequence),
+        Some(Message {
+            kind: u16::from_ne_bytes(*kind),
+            asks: u16::from_ne_bytes(*flags) & ACKNOWLEDGE != 0,
+            sequence: u32::from_ne_bytes(*sequence),
             payload,
-        ))
+        })
     })
 }
 
+/// The last message that asks for an acknowledgement; a batch of nf_tables has one more message after that.
 fn last_sequence(datagram: &[u8]) -> u32 {
-    messages(datagram).last().map_or(0, |message| message.1)
+    let all = messages(datagram);
+    let last = all.filter(|message| message.asks).last();
+    last.map_or(0, |message| message.sequence)
 }
 
 #[cfg(test)]
@@ -159,7 +189,7 @@ mod tests {
         let mut bytes = Vec::new();
         bytes.extend(u32::try_from(length).unwrap().to_ne_bytes());
         bytes.extend(ANSWER.to_ne_bytes());
-        bytes.extend([0, 0]);
+        bytes.extend(ACKNOWLEDGE.to_ne_bytes());
         bytes.extend(sequence.to_ne_bytes());
         bytes.extend([0; 4]);
         bytes.extend(payload);
@@ -171,7 +201,10 @@ mod tests {
     fn the_fence_is_the_last_message_of_a_datagram() {
         let datagram = [message(7, b"abc"), message(8, b""), message(9, b"defg")].concat();
         let seen: Vec<_> = messages(&datagram).collect();
-        assert_eq!(seen[0], (ANSWER, 7, &b"abc"[..]));
+        assert_eq!(
+            (seen[0].kind, seen[0].sequence, seen[0].payload),
+            (ANSWER, 7, &b"abc"[..])
+        );
         assert_eq!((seen.len(), last_sequence(&datagram)), (3, 9));
     }
 

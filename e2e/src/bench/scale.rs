@@ -37,11 +37,11 @@ impl Scale {
         (services, services * u64::from(self.endpoints))
     }
 
-    /// The manifests, by file name. `period` is the setting `sync.period`.
+    /// The manifests, by file name, with these settings: fields of a YAML mapping, like `dataplane: nftables`.
     #[must_use]
-    pub fn manifests(&self, period: &str) -> [(&'static str, String); 3] {
+    pub fn manifests(&self, settings: &str) -> [(&'static str, String); 3] {
         [
-            ("nodes.yaml", nodes(period)),
+            ("nodes.yaml", nodes(settings)),
             ("services.json", list((0..self.services).map(service))),
             (
                 "endpoints.json",
@@ -59,7 +59,7 @@ fn endpoint(service: u32, number: u32, endpoints: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 128, 0, 1)) + service * endpoints + number)
 }
 
-fn nodes(period: &str) -> String {
+fn nodes(settings: &str) -> String {
     format!(
         r#"apiVersion: networking.k8s.io/v1
 kind: ServiceCIDR
@@ -69,7 +69,7 @@ spec: {{cidrs: ["10.96.0.0/12"]}}
 apiVersion: proxy.portolan.dev/v1alpha1
 kind: ProxyConfig
 metadata: {{name: default}}
-spec: {{settings: {{sync: {{period: {period}}}}}}}
+spec: {{settings: {{{settings}}}}}
 ---
 apiVersion: v1
 kind: Node
@@ -157,7 +157,7 @@ mod tests {
             services: 3,
             endpoints: 250,
         };
-        let [_, (_, services), (_, slices)] = scale.manifests("30s");
+        let [_, (_, services), (_, slices)] = scale.manifests("dataplane: nftables");
         let items = |text: &str| {
             let list: serde_json::Value = serde_json::from_str(text).unwrap();
             list["items"].as_array().unwrap().clone()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use portolan_agent::kernel::linux::Sent;
+use portolan_agent::kernel::linux::{NftTables, Sent};
 use portolan_agent::kernel::{Kernel, KernelError, LinuxKernel, StaleFlows};
 use portolan_plan::Family;
 use portolan_reconcile::{
@@ -100,23 +100,30 @@ impl Watch {
     }
 }
 
+/// What is done with the tables of nftables once they are opened.
+pub(super) type Opened = Box<dyn FnOnce(&mut NftTables) + Send>;
+
 /// A kernel with its counters.
-#[derive(Debug)]
 pub(super) struct Watched {
     kernel: LinuxKernel,
     watch: Watch,
+    opened: Option<Opened>,
 }
 
 impl Watched {
     /// Watches from now on; what opening the kernel took is not counted.
     #[must_use]
-    pub(super) fn new(kernel: LinuxKernel, watch: Watch) -> Self {
+    pub(super) fn new(kernel: LinuxKernel, watch: Watch, opened: Option<Opened>) -> Self {
         let sent = kernel.sent();
         {
             let mut inner = watch.lock();
             (inner.before, inner.now) = (sent, sent);
         }
-        Self { kernel, watch }
+        Self {
+            kernel,
+            watch,
+            opened,
+        }
     }
 
     /// Does something and notes how long it took and what was sent.
@@ -136,6 +143,20 @@ impl Watched {
 }
 
 impl Kernel for Watched {
+    type Tables = NftTables;
+
+    fn open_tables(&mut self) -> Result<NftTables, KernelError> {
+        let mut tables = self.kernel.open_tables()?;
+        if let Some(opened) = self.opened.take() {
+            opened(&mut tables);
+        }
+        Ok(tables)
+    }
+
+    fn may_have_tables(&mut self) -> bool {
+        self.kernel.may_have_tables()
+    }
+
     fn network(&mut self, device: &str) -> Result<Network, KernelError> {
         self.timed(
             |kernel| kernel.network(device),

@@ -1,7 +1,7 @@
 //! The way of a change: a manifest is replaced, and the time is measured until each node's kernel
 //! sends new connections to the right endpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,12 +13,13 @@ use super::{pod_at, promised};
 use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::console::Table;
+use crate::dataplane::Dataplane;
 use crate::manifests::Manifests;
 use crate::namespace::Namespace;
 use crate::stage::Stage;
 use crate::topology::Topology;
 use crate::topology::world::Node;
-use crate::waits::Waits;
+use crate::witness::{VirtualServer, tables};
 
 const FILE: &str = "endpoints-web.yaml";
 const SERVICE: &str = "web";
@@ -54,7 +55,7 @@ pub(super) fn show_all(
             file.1.clone_from(&text);
         }
         let wanted = promised(texts.iter().map(|file| &file.1))?;
-        for arrival in make(stage.waits, cluster, topology, &text, &wanted)? {
+        for arrival in make(stage, cluster, topology, &text, &wanted)? {
             let words = match &arrival.seen {
                 Ok((took, _)) => format!("{:.1}", took.as_secs_f64() * 1000.0),
                 Err(_) => "never".to_owned(),
@@ -86,7 +87,7 @@ struct Arrival {
 }
 
 fn make(
-    waits: Waits,
+    stage: &Stage,
     cluster: &Cluster,
     topology: &Topology,
     text: &str,
@@ -100,7 +101,7 @@ fn make(
     let mut watchers = Vec::new();
     for node in Node::ALL {
         let watcher = watch(
-            waits,
+            stage,
             topology.node(node)?,
             web.address,
             web.endpoints.clone(),
@@ -118,34 +119,59 @@ fn make(
     Ok(arrivals)
 }
 
-/// Asks the kernel every two milliseconds until exactly `wanted` take new connections of `server`.
+/// Asks the kernel again and again, with pauses of two milliseconds, until exactly `wanted` take new connections of
+/// `server`.
 fn watch(
-    waits: Waits,
+    stage: &Stage,
     namespace: &Namespace,
     server: SocketAddr,
     wanted: BTreeSet<SocketAddr>,
 ) -> Result<JoinHandle<Result<(Instant, String)>>> {
+    let (waits, dataplane) = (stage.waits, stage.dataplane);
+    let own = namespace.clone();
     namespace.start("watch", move || {
-        let mut socket = Socket::open()?;
-        let key = ServiceKey::address(Protocol::Tcp, server.ip(), server.port());
+        let mut backends = match dataplane {
+            Dataplane::Ipvs => in_ipvs(server)?,
+            Dataplane::Nftables => in_tables(own, server),
+        };
         let mut last = String::new();
         waits.until(
             &format!("the kernel to send new connections of {server} to {wanted:?}"),
             Duration::from_secs(5),
             Duration::from_millis(2),
             || {
-                let reals = socket.destinations(&key)?;
-                let address =
-                    |real: &ipvs_rs::Destination| SocketAddr::new(real.address, real.port);
-                let take = reals.iter().filter(|real| real.weight > 0).map(address);
-                let right = take.collect::<BTreeSet<_>>() == wanted;
-                let words = reals
+                let backends = backends()?;
+                let take = backends.iter().filter(|(_, weight)| **weight > 0);
+                let right = take.map(|(address, _)| *address).collect::<BTreeSet<_>>() == wanted;
+                let words = backends
                     .iter()
-                    .map(|real| format!("{} ({})", pod_at(address(real)), real.weight));
+                    .map(|(address, weight)| format!("{} ({weight})", pod_at(*address)));
                 last = words.collect::<Vec<_>>().join(" ");
                 Ok(right.then(|| (Instant::now(), last.clone())))
             },
             String::new,
         )
     })
+}
+
+/// Reads backends with their weights.
+type Reader = Box<dyn FnMut() -> Result<BTreeMap<SocketAddr, u32>>>;
+
+fn in_ipvs(server: SocketAddr) -> Result<Reader> {
+    let mut socket = Socket::open()?;
+    let key = ServiceKey::address(Protocol::Tcp, server.ip(), server.port());
+    Ok(Box::new(move || {
+        let reals = socket.destinations(&key)?.into_iter();
+        Ok(reals
+            .map(|real| (SocketAddr::new(real.address, real.port), real.weight))
+            .collect())
+    }))
+}
+
+fn in_tables(namespace: Namespace, server: SocketAddr) -> Reader {
+    let key = VirtualServer {
+        protocol: "TCP".to_owned(),
+        address: server,
+    };
+    Box::new(move || Ok(tables::served(&namespace)?.remove(&key).unwrap_or_default()))
 }

@@ -10,9 +10,8 @@ use super::pod_at;
 use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::console::{Console, Table};
-use crate::topology::Topology;
 use crate::topology::world::Node;
-use crate::witness::{self, VirtualServer};
+use crate::witness::VirtualServer;
 
 /// Prints the virtual servers of a node and checks that each belongs to a Service of its plan and
 /// every frontend of the plan has one.
@@ -20,11 +19,10 @@ pub(super) fn show(
     console: Console,
     checks: &mut Checks,
     cluster: &Cluster,
-    topology: &Topology,
     node: Node,
 ) -> Result<()> {
     let services = services(&cluster.plan(node, "json")?)?;
-    let servers = witness::virtual_servers(topology.node(node)?)?;
+    let servers = cluster.virtual_servers(node)?;
     let mut table = Table::new(["VIRTUAL SERVER", "SERVICE", "REAL SERVERS (weight)"]);
     for (key, backends) in &servers {
         let reals: Vec<_> = backends

@@ -15,14 +15,15 @@ use anyhow::{Result, bail, ensure};
 use crate::checks::Checks;
 use crate::cluster::Cluster;
 use crate::console::{Console, Table};
+use crate::dataplane::Dataplane;
 use crate::files::Files;
 use crate::manifests::Manifests;
 use crate::stage::Stage;
+use crate::stop;
 use crate::topology::world::{Family, Node, OUTSIDE, Pod, Resident, outside_address};
 use crate::topology::{Network, PREFIX, Topology};
 use crate::traffic::Protocol;
 use crate::traffic::server::Server;
-use crate::{stop, witness};
 
 const MANIFESTS: [&str; 5] = [
     "nodes.yaml",
@@ -37,13 +38,13 @@ const POD_PORTS: [(Protocol, u16); 2] = [(Protocol::Tcp, 8080), (Protocol::Udp, 
 /// as expected.
 ///
 /// # Errors
-/// When it cannot go on: no IPVS, no root, a program is missing or ends.
+/// When it cannot go on: the kernel lacks the dataplane, no root, a program is missing or ends.
 pub fn run(stage: &Stage, keep: bool) -> Result<bool> {
     ensure!(
         nix::unistd::geteuid().is_root(),
         "the demo makes network namespaces: run it as root"
     );
-    witness::require_ipvs()?;
+    stage.dataplane.require()?;
     let (console, start) = (stage.console, Instant::now());
     let mut checks = Checks::new(console);
     let texts = manifests(&stage.files)?;
@@ -54,7 +55,7 @@ pub fn run(stage: &Stage, keep: bool) -> Result<bool> {
         .map(|pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS))
         .collect::<Result<Vec<_>>>()?;
     residents(console);
-    let mut cluster = Cluster::new(&topology, stage.waits, texts.clone())?;
+    let mut cluster = Cluster::new(&topology, stage.waits, stage.dataplane, texts.clone())?;
     let began = Instant::now();
     cluster.start()?;
     let promised = promised(texts.iter().map(|file| &file.1))?;
@@ -72,9 +73,9 @@ pub fn run(stage: &Stage, keep: bool) -> Result<bool> {
     }
     console.heading("The kernel: virtual servers and the Service each belongs to");
     for node in Node::ALL {
-        kernel::show(console, &mut checks, &cluster, &topology, node)?;
+        kernel::show(console, &mut checks, &cluster, node)?;
     }
-    console.heading("Who answered: client x Service, two requests for each endpoint");
+    console.heading("Who answered: client x Service, some requests for each endpoint");
     requests::show(stage, &mut checks, &topology, &promised)?;
 
     let changed = change::show_all(stage, &mut checks, &mut cluster, &topology, texts)?;
@@ -84,7 +85,7 @@ pub fn run(stage: &Stage, keep: bool) -> Result<bool> {
     let claim = "a Service from a manifest to two kernels, its clients, and back out again";
     summary(console, &checks, &cluster, start.elapsed(), claim);
     if keep {
-        stay(console, &cluster)?;
+        stay(stage, &cluster)?;
     }
     Ok(checks.all_passed())
 }
@@ -148,19 +149,32 @@ fn summary(console: Console, checks: &Checks, cluster: &Cluster, took: Duration,
     console.verdict(checks.all_passed(), claim);
 }
 
-fn stay(console: Console, cluster: &Cluster) -> Result<()> {
+fn stay(stage: &Stage, cluster: &Cluster) -> Result<()> {
+    let console = stage.console;
+    let on_node = |command: &str| format!("ip netns exec {PREFIX}node-a {command}");
+    let kernel = match stage.dataplane {
+        Dataplane::Ipvs => [
+            (on_node("ipvsadm -Ln"), "what the kernel holds"),
+            (
+                on_node(&format!("ipset list {SET}")),
+                "where Services answer",
+            ),
+        ],
+        Dataplane::Nftables => [
+            (
+                on_node("nft list map ip portolan endpoint"),
+                "what the kernel holds",
+            ),
+            (
+                on_node("nft list set ip portolan frontend"),
+                "where Services answer",
+            ),
+        ],
+    };
     let folder = cluster.manifests();
     let folder = folder.display();
     console.heading("It keeps running until you end it (Ctrl-C). Try, from another terminal:");
-    for (command, what) in [
-        (
-            format!("ip netns exec {PREFIX}node-a ipvsadm -Ln"),
-            "what the kernel holds",
-        ),
-        (
-            format!("ip netns exec {PREFIX}node-a ipset list {SET}"),
-            "where Services answer",
-        ),
+    let clients = [
         (
             "portolan-scenarios dial pod-a3 10.96.0.10:80".to_owned(),
             "ask as a pod",
@@ -177,7 +191,8 @@ fn stay(console: Console, cluster: &Cluster) -> Result<()> {
             format!("portolan-controller plan --manifests {folder} --node node-b"),
             "see a plan",
         ),
-    ] {
+    ];
+    for (command, what) in kernel.into_iter().chain(clients) {
         console.line(&format!(
             "  {command:64}  {}",
             console.paint(crate::console::Colour::Dim, what)

@@ -93,9 +93,10 @@ impl Answers {
 
 fn ask(stage: &Stage, topology: &Topology, client: Resident, to: &Frontend) -> Result<Answers> {
     let deadline = stage.waits.limit(Duration::from_secs(2));
+    let rounds = stage.dataplane.rounds();
     topology.of(client)?.inside(|| {
         let mut answers = Answers::default();
-        for _ in 0..2 * to.endpoints.len() {
+        for _ in 0..rounds * to.endpoints.len() {
             let by = match client::attempt(to.protocol, to.address, deadline).outcome {
                 Outcome::Answered { by, seen } => {
                     answers.seen.insert(seen);

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use super::{Expect, Row, Source, check_rules};
+use crate::dataplane::Dataplane;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::Protocol;
 
@@ -79,6 +80,7 @@ fn complete(raw: RawRow) -> Result<Row> {
         expect: raw.expect,
         source: raw.source,
         endpoints,
+        rounds: Dataplane::default().rounds(),
         rules: raw.rules,
     })
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::external::endpoint;
 use super::places::{Place, Places};
 use super::{Expect, Row, Source, check_rules};
+use crate::dataplane::Dataplane;
 use crate::topology::world::{Family, Resident};
 use crate::traffic::Protocol;
 
@@ -189,6 +190,7 @@ fn complete(at: &Coordinates, lists: &Lists, places: &Places) -> Result<Row> {
         source: lists.source,
         taken_by: at.at.node().unwrap_or(at.from.served_by()),
         endpoints,
+        rounds: Dataplane::default().rounds(),
         rules: lists.rules.clone(),
     })
 }

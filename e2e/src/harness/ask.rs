@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::Lab;
+use crate::dataplane::Dataplane;
 use crate::namespace::Namespace;
 use crate::program::Program;
 use crate::topology::world::{Node, Resident};
@@ -38,6 +39,16 @@ impl<S> Lab<'_, S> {
     /// A deadline on this machine.
     pub(crate) fn limit(&self, on_hardware: Duration) -> Duration {
         self.stage.waits.limit(on_hardware)
+    }
+
+    /// How long something lasts on this machine that is spread over time.
+    pub(crate) fn spread(&self, on_hardware: Duration) -> Duration {
+        self.stage.waits.spread(on_hardware)
+    }
+
+    /// Operations a second that clients may make on this machine.
+    pub(crate) fn rate(&self, on_hardware: u32) -> u32 {
+        self.stage.waits.rate(on_hardware)
     }
 
     /// Retries until `ask` succeeds, while all programs run; on timeout, returns the last error.
@@ -94,7 +105,11 @@ impl<S> Lab<'_, S> {
 
     /// Everything that a Service proxy could write on a node, as text.
     pub(crate) fn everything(&self, node: Node) -> Result<BTreeMap<&'static str, String>> {
-        witness::everything(self.topology.node(node)?)
+        let namespace = self.topology.node(node)?;
+        match self.stage.dataplane {
+            Dataplane::Ipvs => witness::everything(namespace),
+            Dataplane::Nftables => witness::tables::everything(namespace),
+        }
     }
 
     /// The present end of the log of a node's agent, for [`Lab::log_since`].

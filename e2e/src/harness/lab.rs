@@ -10,7 +10,6 @@ use crate::cluster::Cluster;
 use crate::stage::Stage;
 use crate::topology::world::Node;
 use crate::topology::{Network, Topology};
-use crate::witness;
 
 /// Everything that runs, and the state of its scenario. Dropping it ends everything.
 ///
@@ -30,12 +29,12 @@ impl<'a> Lab<'a> {
     /// Builds the network. Nothing runs on it yet, and the cluster has no manifests.
     ///
     /// # Errors
-    /// When this kernel has no IPVS, or as [`Topology::build`].
+    /// When this kernel lacks the dataplane, or as [`Topology::build`].
     pub(crate) fn new(stage: &'a Stage, network: Network) -> Result<Self> {
-        witness::require_ipvs()?;
+        stage.dataplane.require()?;
         let topology = Arc::new(Topology::build(network, stage.waits)?);
         Ok(Self {
-            cluster: Cluster::new(&topology, stage.waits, [])?,
+            cluster: Cluster::new(&topology, stage.waits, stage.dataplane, [])?,
             state: (),
             servers: Servers::default(),
             topology,

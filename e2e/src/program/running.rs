@@ -163,10 +163,10 @@ pub fn cpu_seconds(process: u32) -> Option<f64> {
     Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
 }
 
-/// The processor time of this process and of every process below it that has ended, seconds.
+/// The processor time of a process and of every process below it that has ended, seconds.
 #[must_use]
-pub fn cpu_seconds_with_ended_children() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+pub fn cpu_seconds_with_ended_children(process: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let ticks: u64 = times(&stat)?.iter().sum();
     Some(f64::from(u32::try_from(ticks).ok()?) / 100.0)
 }

@@ -63,8 +63,10 @@ pub enum Program {
     Prometheus,
     /// Checks metrics and rules.
     Promtool,
-    /// Answers questions for names of a cluster.
+    /// A nameserver.
     CoreDns,
+    /// Kubernetes' own service proxy.
+    KubeProxy,
     /// Kubernetes' own tests.
     E2eTest,
     /// The emulated machine.
@@ -115,6 +117,7 @@ impl Program {
             Self::Prometheus => "prometheus",
             Self::Promtool => "promtool",
             Self::CoreDns => "coredns",
+            Self::KubeProxy => "kube-proxy",
             Self::E2eTest => "e2e.test",
             Self::Qemu => "qemu-system-x86_64",
             Self::Setpriv => "setpriv",
@@ -158,8 +161,8 @@ impl Program {
                 "`cargo lab cluster` and `cargo lab control-plane`, which build or fetch it once and \
                  name its folder in KUBEBUILDER_ASSETS"
             }
-            Self::CoreDns | Self::E2eTest => {
-                "`cargo lab real`, which builds it once and names its folder in KUBEBUILDER_ASSETS"
+            Self::CoreDns | Self::KubeProxy | Self::E2eTest => {
+                "`cargo lab real` and `cargo lab bench peers`, which build it once and name its folder in KUBEBUILDER_ASSETS"
             }
             Self::Qemu => "Debian package qemu-system-x86",
             Self::Setpriv | Self::Prlimit => "Debian package util-linux",
@@ -184,6 +187,7 @@ impl Program {
             | Self::Prometheus
             | Self::Promtool
             | Self::CoreDns
+            | Self::KubeProxy
             | Self::E2eTest => true,
             Self::Ip
             | Self::Ipvsadm

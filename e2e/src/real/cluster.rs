@@ -1,15 +1,16 @@
-//! The whole cluster: control plane, DNS, nodes, and the service proxy.
+//! The whole cluster: control plane, nodes, the service proxy and DNS.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use super::names;
 use super::network::{self, CONTROL_PLANE, NAMESPACE, Network};
 use super::node::Node;
-use super::node_files::{self, Common, DNS, FLANNEL, PODS};
+use super::node_files::{self, Common, FLANNEL, PODS};
 use super::{Choice, Kit};
 use crate::control_plane::{ControlPlane, ForNodes, Options, Reach};
 use crate::logs;
@@ -33,7 +34,8 @@ const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 pub(super) struct Cluster {
     // The order matters: what uses something ends before it.
     nodes: Vec<Node>,
-    names: Running,
+    /// The nameserver outside of the cluster.
+    outside: Running,
     scheduler: Running,
     pub(super) plane: ControlPlane,
     /// Where the chart is.
@@ -45,20 +47,23 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Stands it up, and waits until its nodes are Ready and its service proxy runs.
+    /// Stands it up, and waits until its nodes are Ready, its service proxy runs and its DNS serves.
     pub(super) fn start(stage: &Stage, kit: &Kit, choice: &Choice) -> Result<Self> {
         let start = Instant::now();
         let cluster = Self::without_portolan(stage, kit, choice)?;
         let installed = choice.proxy.install(stage, &cluster);
         installed.map_err(|error| cluster.with_logs(error))?;
-        let (seconds, proxy) = (start.elapsed().as_secs(), choice.proxy.title());
-        stage
-            .console
-            .line(&format!("{seconds:>4} s  {proxy} serves Services"));
+        let say = |text: &str| {
+            let seconds = start.elapsed().as_secs();
+            stage.console.line(&format!("{seconds:>4} s  {text}"));
+        };
+        say(&format!("{} serves Services", choice.proxy.title()));
+        names::start(stage, &cluster).map_err(|error| cluster.with_logs(error))?;
+        say("the cluster's DNS serves");
         Ok(cluster)
     }
 
-    /// Stands it up, and waits until its nodes are Ready. kube-proxy starts with them, if it was chosen.
+    /// Stands it up without DNS, and waits until its nodes are Ready. kube-proxy starts with them, if it was chosen.
     pub(super) fn without_portolan(stage: &Stage, kit: &Kit, choice: &Choice) -> Result<Self> {
         let start = Instant::now();
         let say = |text: &str| {
@@ -77,7 +82,7 @@ impl Cluster {
         let plane = ControlPlane::start(stage.waits, options(choice.nodes))?;
         say("the control plane serves");
         let scheduler = plane.beside(Program::KubeScheduler, &["--leader-elect=false"])?;
-        let names = serve_names(&plane, &folder)?;
+        let outside = names::serve_outside(&folder)?;
         plane.apply(&objects(choice.nodes)?)?;
         let pause = image("/pause:")?;
         let common = Common {
@@ -92,7 +97,7 @@ impl Cluster {
         let nodes = (1..=choice.nodes).map(start_node).collect::<Result<_>>()?;
         let cluster = Self {
             nodes,
-            names,
+            outside,
             scheduler,
             plane,
             chart: kit.chart.clone(),
@@ -164,7 +169,7 @@ impl Cluster {
     pub(super) fn check_running(&self) -> Result<()> {
         self.plane.check_running()?;
         let nodes = self.nodes.iter().map(|node| &node.running);
-        for running in nodes.chain([&self.names, &self.scheduler]) {
+        for running in nodes.chain([&self.outside, &self.scheduler]) {
             if let Some(status) = running.ended()? {
                 bail!("{} ended with {status}", running.line());
             }
@@ -243,7 +248,7 @@ fn options(nodes: u8) -> Options {
     }
 }
 
-/// Nodes, before their kubelets join, so that their pods' ranges are known; and the Service of names.
+/// Nodes, before their kubelets join, so that their pods' ranges are known; and the permissions of flannel.
 fn objects(nodes: u8) -> Result<String> {
     let node = |number: u8| {
         let name = node_files::name(number);
@@ -258,25 +263,8 @@ fn objects(nodes: u8) -> Result<String> {
             "spec": {"podCIDR": pods[0], "podCIDRs": pods},
         })
     };
-    let ports = json!([
-        {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"},
-    ]);
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}},
-        "spec": {"clusterIP": DNS, "ports": ports},
-    });
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {
-            "name": "kube-dns", "namespace": "kube-system",
-            "labels": {"kubernetes.io/service-name": "kube-dns"},
-        },
-        "addressType": "IPv4", "ports": ports,
-        "endpoints": [{"addresses": [CONTROL_PLANE], "conditions": {"ready": true}}],
-    });
     let nodes = (1..=nodes).map(node);
-    let items: Vec<Value> = nodes.chain([service, slice]).chain(flannel()).collect();
+    let items: Vec<Value> = nodes.chain(flannel()).collect();
     Ok(serde_json::to_string(
         &json!({"apiVersion": "v1", "kind": "List", "items": items}),
     )?)
@@ -301,20 +289,6 @@ fn flannel() -> [Value; 2] {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": FLANNEL}],
     });
     [role, binding]
-}
-
-/// Answers questions for names outside of the nodes, behind a Service as in any cluster.
-fn serve_names(plane: &ControlPlane, folder: &Path) -> Result<Running> {
-    let config = folder.join("Corefile");
-    let text = format!(
-        ".:53 {{\n    errors\n    cache 5\n    kubernetes cluster.local in-addr.arpa ip6.arpa {{\n        \
-         kubeconfig {} lab\n        pods insecure\n    }}\n}}\n",
-        plane.kubeconfig(Reach::Here).display()
-    );
-    fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
-    let log = folder.join("coredns.log");
-    let log = File::create(&log).with_context(|| format!("create {}", log.display()))?;
-    Program::CoreDns.start(&["-conf", &config.display().to_string()], &log)
 }
 
 /// An image as tests of this version name it, by a part of its name.

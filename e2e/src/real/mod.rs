@@ -1,13 +1,14 @@
 //! A cluster of emulated machines with real kubelets: `portolan-scenarios real up`, `down` and `test`.
 //!
-//! Programs of this machine serve control plane and DNS in a separate network namespace; nodes boot in QEMU from
-//! disks that `cargo lab real` prepares. The cluster has no access to outside networks.
+//! Programs of this machine serve the control plane in a separate network namespace; nodes boot in QEMU from disks
+//! that `cargo lab real` prepares, and DNS runs in pods. The cluster has no access to outside networks.
 
 mod cluster;
 mod compare;
 mod host_port;
 mod inspector;
 mod load;
+mod names;
 mod network;
 mod node;
 mod node_files;
@@ -31,7 +32,7 @@ use network::Pods;
 use proxy::Proxy;
 
 /// Nodes have a digit as their number.
-const MOST_NODES: i64 = 3;
+const MOST_NODES: u8 = 3;
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Arguments of the command, and the files that the lab has prepared.
@@ -114,7 +115,7 @@ pub(crate) struct Choice {
     #[arg(long, value_enum, default_value_t = Pods::Bridge)]
     network: Pods,
     /// Number of nodes.
-    #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=MOST_NODES))]
+    #[arg(long, default_value_t = 2, value_parser = value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
     nodes: u8,
     /// Where logs go, which stay; by default a folder that goes with the cluster.
     #[arg(long, value_name = "FOLDER")]

@@ -101,3 +101,45 @@ fn arguments(number: u8, kit: &Kit, files: &Path, console: &Path) -> Vec<String>
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::MOST_NODES;
+    use super::*;
+
+    /// Of a machine that runs the tests, MB.
+    const MACHINE: u32 = 24 * 1024;
+
+    #[test]
+    fn the_most_nodes_leave_half_of_a_machine_to_the_control_plane_and_the_tests() {
+        assert!(u32::from(MOST_NODES) * MEMORY <= MACHINE / 2);
+    }
+
+    #[test]
+    fn every_node_has_its_own_port_and_address_and_this_much_memory() {
+        let path = PathBuf::from;
+        let kit = Kit {
+            cpu: "max".to_owned(),
+            boot: "quiet".to_owned(),
+            kernel: path("/kernel"),
+            initrd: path("/initrd"),
+            system: path("/system"),
+            store: path("/store"),
+            chart: path("/chart"),
+            earlier: path("/earlier"),
+            files: None,
+        };
+        let of = |number| arguments(number, &kit, Path::new("/files"), Path::new("/console"));
+        let has = |number: u8, value: &str| of(number).iter().any(|one| one == value);
+        let mut networks = Vec::new();
+        for number in 1..=MOST_NODES {
+            assert!(has(number, &MEMORY.to_string()));
+            let all = of(number).into_iter();
+            let network = all.filter(|one| one.contains("netdev") || one.contains("tap"));
+            networks.push(network.collect::<Vec<_>>());
+        }
+        networks.sort();
+        networks.dedup();
+        assert_eq!(networks.len(), usize::from(MOST_NODES));
+    }
+}

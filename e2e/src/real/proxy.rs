@@ -22,6 +22,7 @@ pub(super) const AGENTS: &str = "daemonset/portolan-agent-blue";
 const AGENT_PODS: &str = "app.kubernetes.io/component=agent";
 /// Kubernetes' tests use an external IP, and no address is served as one unless the operator allows it.
 const EXTERNAL_IPS: &str = "config.spec.settings.externalIPs.allowedCIDRs={203.0.113.0/24}";
+const NFTABLES: &str = "config.spec.settings.dataplane=nftables";
 /// From the install to the last agent; measured: 71 s.
 const INSTALLED: Duration = Duration::from_secs(300);
 /// Until kube-proxy has written its first rules; measured: 8 s.
@@ -32,6 +33,8 @@ const FIRST_RULES: Duration = Duration::from_secs(120);
 pub(crate) enum Proxy {
     /// Portolan, by its chart.
     Portolan,
+    /// The same with the nftables dataplane.
+    PortolanNftables,
     /// kube-proxy with IPVS.
     Ipvs,
     /// kube-proxy with iptables.
@@ -45,6 +48,7 @@ impl Proxy {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Portolan => "Portolan",
+            Self::PortolanNftables => "Portolan (nftables)",
             Self::Ipvs => "kube-proxy (ipvs)",
             Self::Iptables => "kube-proxy (iptables)",
             Self::Nftables => "kube-proxy (nftables)",
@@ -54,7 +58,7 @@ impl Proxy {
     /// The mode of kube-proxy.
     pub(super) fn mode(self) -> Option<&'static str> {
         match self {
-            Self::Portolan => None,
+            Self::Portolan | Self::PortolanNftables => None,
             Self::Ipvs => Some("ipvs"),
             Self::Iptables => Some("iptables"),
             Self::Nftables => Some("nftables"),
@@ -63,8 +67,12 @@ impl Proxy {
 
     /// Brings it, and waits until it has programmed each node.
     pub(super) fn install(self, stage: &Stage, cluster: &Cluster) -> Result<()> {
-        if self == Self::Portolan {
-            return install_chart(stage, cluster, &["--set", EXTERNAL_IPS]);
+        if self.mode().is_none() {
+            let mut options = vec!["--set", EXTERNAL_IPS];
+            if self == Self::PortolanNftables {
+                options.extend(["--set", NFTABLES]);
+            }
+            return install_chart(stage, cluster, &options);
         }
         let runs = || cluster.check_running();
         stage

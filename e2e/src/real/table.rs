@@ -111,4 +111,24 @@ mod tests {
         assert_eq!(table.short.len(), 10);
         assert!(table.left_out.iter().all(|one| one.why.len() > 10));
     }
+
+    #[test]
+    fn tests_that_ask_the_internet_are_left_out_and_its_names_are_not() {
+        let text = include_str!("../../real/tests.yaml");
+        let all = serde_saphyr::from_str::<Table>(text).unwrap().all();
+        for left_out in [
+            "should provide Internet connection for containers [Feature:Networking-IPv4]",
+            "should provide Internet connection for containers [Feature:Networking-IPv6]",
+            "should provider Internet connection for containers using DNS [Feature:Networking-DNS]",
+        ] {
+            let name = format!("[sig-network] Networking {left_out}");
+            assert!(all.why_left_out(&name).is_some(), "{name}");
+        }
+        for run in [
+            "Networking should check kube-proxy urls",
+            "DNS configMap nameserver Forward PTR lookup",
+        ] {
+            assert_eq!(all.why_left_out(&format!("[sig-network] {run}")), None);
+        }
+    }
 }

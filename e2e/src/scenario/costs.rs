@@ -66,7 +66,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 fn count(stage: &Stage, nodes: &mut Nodes, scale: Scale, checks: &mut Checks) -> Result<Counted> {
     let folder = WorkFolder::private()?;
     let manifests = folder.path.join("manifests");
-    write_manifests(&manifests, &scale, "30s")?;
+    write_manifests(&manifests, &scale, "sync: {period: 30s}")?;
     let mut plan = Plan::of(&manifests)?;
     let node = nodes.fresh()?;
     let state = folder.path.join("state");

@@ -8,6 +8,7 @@ mod cluster;
 mod coexistence;
 mod control_plane;
 mod costs;
+mod dataplanes;
 mod doctor;
 mod draining;
 mod drift;
@@ -15,6 +16,7 @@ mod extra;
 mod faults;
 mod health;
 mod ipvs_rate;
+mod listing;
 mod metrics;
 mod packet_path;
 mod privileges;
@@ -52,6 +54,7 @@ pub const ALL: &[Scenario] = &[
     addresses::SCENARIO,
     packet_path::MODES,
     restarts::SCENARIO,
+    dataplanes::SCENARIO,
     schedulers::SCENARIO,
     draining::SCENARIO,
     rollout::SCENARIO,
@@ -66,6 +69,7 @@ pub const ALL: &[Scenario] = &[
     costs::SCENARIO,
     udp::SCENARIO,
     ipvs_rate::SCENARIO,
+    listing::SCENARIO,
 ];
 
 /// Scenarios that need specially booted kernels; each runs alone.

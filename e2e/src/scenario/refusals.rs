@@ -11,13 +11,13 @@ use serde::Deserialize;
 
 use super::{Checks, Scenario, Stage};
 use crate::files::REFUSALS;
-use crate::program::{Deprived, Ended, Program};
+use crate::program::{Ended, Program};
 use crate::waits::SOON;
 use crate::work_folder::WorkFolder;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "refusals",
-    shows: "a node without IPVS, privileges or tools, an address in use, an unreachable controller",
+    shows: "a node without privileges, IPVS or tools, an address in use, an unreachable controller",
     run,
 };
 
@@ -43,24 +43,28 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let state = state.to_str().context("a folder with a plain name")?;
     let socket = format!("unix:{}", folder.path.join("controller.sock").display());
     let agent = agent_arguments(&socket, state);
-    let ended: [(&str, Result<Ended>); 5] = [
-        (
-            "no-ipvs",
-            without_ipvs(stage, || Program::Agent.try_with_input(&agent, "")),
-        ),
+    let lacking = Lacking {
+        stage,
+        table: &table,
+        arguments: &agent,
+        folder: &folder.path,
+    };
+    let without_tools = [("PATH", Path::new("/nonexistent"))];
+    checks.check(
+        "no-ipvs",
+        without_ipvs(stage, || lacking.goes_on("no-ipvs", &[])),
+    );
+    checks.check("no-tools", lacking.goes_on("no-tools", &without_tools));
+    let ended: [(&str, Result<Ended>); 3] = [
         (
             "no-privileges",
-            Program::Agent.try_deprived(&agent, Deprived::Privileges),
-        ),
-        (
-            "no-tools",
-            Program::Agent.try_deprived(&agent, Deprived::Tools),
+            Program::Agent.try_without_privileges(&agent),
         ),
         ("port-taken", port_taken(&folder.path)),
         ("socket-taken", socket_taken(&folder.path)),
     ];
     ensure!(
-        ended.len() + 1 == table.len(),
+        ended.len() + 3 == table.len(),
         "{REFUSALS} has {} rows",
         table.len()
     );
@@ -105,8 +109,49 @@ fn judge(table: &Table, name: &str, ended: &Ended, folder: &Path) -> Result<()> 
     Ok(())
 }
 
+/// An agent on a node that lacks something which only one dataplane needs: the other one is possible, so it goes on.
+struct Lacking<'a> {
+    stage: &'a Stage,
+    table: &'a Table,
+    arguments: &'a [&'a str],
+    folder: &'a Path,
+}
+
+impl Lacking<'_> {
+    /// Checks that it logs the row's text, and runs until it is asked to end.
+    fn goes_on(&self, name: &str, environment: &[(&str, &Path)]) -> Result<()> {
+        let expected = self
+            .table
+            .get(name)
+            .with_context(|| format!("{REFUSALS} has no row {name}"))?;
+        let path = self.folder.join(format!("{name}.log"));
+        let log = std::fs::File::create(&path).context("create the agent's log")?;
+        let agent = Program::Agent.start_with(self.arguments, environment, &log)?;
+        let waits = self.stage.waits;
+        waits.eventually("the agent to look for its controller", SOON, || {
+            let said = std::fs::read_to_string(&path).context("read the agent's log")?;
+            let is_waiting = said.contains("no connection to a controller;");
+            ensure!(
+                is_waiting && said.contains(expected.says.trim_end()),
+                "{said}"
+            );
+            Ok(())
+        })?;
+        agent.ask_to_end()?;
+        let ended = waits.eventually("the agent to end", SOON, || {
+            agent.ended()?.context("it goes on")
+        })?;
+        ensure!(
+            ended.code() == Some(expected.exit),
+            "it ended with {ended}, not with code {}",
+            expected.exit
+        );
+        Ok(())
+    }
+}
+
 /// Does something while the kernel has no IPVS and cannot load it.
-fn without_ipvs(stage: &Stage, act: impl FnOnce() -> Result<Ended>) -> Result<Ended> {
+fn without_ipvs(stage: &Stage, act: impl FnOnce() -> Result<()>) -> Result<()> {
     let unloaded = || {
         let modules = std::fs::read_to_string("/proc/modules").context("read /proc/modules")?;
         let names = modules.lines().filter_map(|line| line.split(' ').next());
@@ -125,8 +170,9 @@ fn without_ipvs(stage: &Stage, act: impl FnOnce() -> Result<Ended>) -> Result<En
     };
     let waits = stage.waits;
     waits.eventually("ip_vs to be unloaded", SOON, unloaded)?;
-    // Only IPVS is to be missing: listing sets loads what they need.
+    // Only IPVS is to be missing: listing sets and tables loads what they need.
     Program::Ipset.run(&["list", "-n"])?;
+    Program::Nft.run(&["list", "tables"])?;
     let loader = Loader::take_away()?;
     let result = act();
     drop(loader);

@@ -121,8 +121,8 @@ fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
             let rate = Rate {
                 protocol,
                 targets: targets(&lab.state, service, protocol)?,
-                per_second: form.per_second,
-                lasts: form.lasts,
+                per_second: lab.rate(form.per_second),
+                lasts: lab.spread(form.lasts),
                 deadline: lab.limit(Duration::from_secs(2)),
             };
             let name = format!("{} -> {service} {protocol}", client.name());
@@ -132,7 +132,7 @@ fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
     let mut batches = BTreeMap::new();
     let mut acts = Vec::new();
     for (moment, program, act) in schedule(&mut Chance::from_seed(lab.stage.seed), form) {
-        waits::sleep_until(start + moment)?;
+        waits::sleep_until(start + lab.spread(moment))?;
         if let (Program::Agent(node), Act::Start) = (program, act) {
             batches.insert(node, lab.cluster.applied(node)?.len());
         }
@@ -148,7 +148,11 @@ fn disturb(lab: &mut Lab<'_>) -> Result<Disturbed> {
     Ok(Disturbed { loads, acts })
 }
 
-fn targets(manifests: &Manifests, service: &str, protocol: Protocol) -> Result<Vec<SocketAddr>> {
+pub(super) fn targets(
+    manifests: &Manifests,
+    service: &str,
+    protocol: Protocol,
+) -> Result<Vec<SocketAddr>> {
     let all = manifests.frontends();
     let right = all
         .iter()

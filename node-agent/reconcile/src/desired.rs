@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_plan::{Family, NodePlan, Protocol, ServiceId};
+use portolan_plan::{Dataplane, Family, NodePlan, Protocol, ServiceId};
 
 use self::builder::Builder;
 use crate::deadlines::DrainDeadlines;
@@ -18,9 +18,12 @@ use crate::rules::Rules;
 use crate::set::DesiredSet;
 use crate::{RealServers, SetEntry, SetId, Timeouts, VirtualServer, VirtualServerKey, flags};
 
-/// The desired kernel state for one plan.
+/// The desired kernel state for one plan. If the settings select another dataplane, it contains no virtual servers, sets,
+/// routes or rules: those of before are removed once the connections of their virtual servers have ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
+    /// What serves Services on this node.
+    pub dataplane: Dataplane,
     /// The node's name. It determines the order of backends in each virtual server.
     pub node: Arc<str>,
     /// The name of Portolan's device.
@@ -91,6 +94,14 @@ impl Desired {
     /// The desired kernel state for these facts, which come from a node with this network. See [`Desired::without`]
     /// for `lacking`.
     pub fn of(facts: &Facts, host: &HostNetwork, lacking: &BTreeSet<Arc<str>>) -> Self {
+        match facts.settings().dataplane {
+            Dataplane::Ipvs => Self::of_ipvs(facts, host, lacking),
+            Dataplane::Nftables => Builder::new(facts, host, lacking).absent(),
+        }
+    }
+
+    /// As [`Desired::of`] with IPVS, also if the settings select another dataplane: while that one cannot serve.
+    pub fn of_ipvs(facts: &Facts, host: &HostNetwork, lacking: &BTreeSet<Arc<str>>) -> Self {
         let mut builder = Builder::new(facts, host, lacking);
         builder.frontends();
         builder.local();

@@ -5,7 +5,10 @@
 //! Removals follow in reverse order, and scheduler changes come last. A virtual server with endpoints is never empty
 //! in between (S-186).
 
+mod absent;
 mod servers;
+
+use portolan_plan::Dataplane;
 
 use crate::phase::{Batch, Phase};
 use crate::route::Route;
@@ -19,15 +22,20 @@ use crate::{
 /// are left out; equal states give no phases.
 pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase, Vec<Op>)> {
     let mut batch = Batch::default();
-    ground(&mut batch, observed, desired);
-    sets(&mut batch, observed, desired);
-    rules(&mut batch, observed, desired);
-    servers::servers(&mut batch, observed, desired, owned);
-    routes(&mut batch, observed, desired);
+    settings(&mut batch, observed, desired);
+    if desired.dataplane == Dataplane::Ipvs {
+        ground(&mut batch, observed, desired);
+        sets(&mut batch, observed, desired);
+        rules(&mut batch, observed, desired);
+        servers::servers(&mut batch, observed, desired, owned);
+        routes(&mut batch, observed, desired);
+    } else {
+        absent::remove(&mut batch, observed, desired, owned);
+    }
     batch.phases.into_iter().collect()
 }
 
-fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
+fn settings(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for (name, value) in &desired.sysctls {
         let found = observed.sysctls.get(name);
         if !found.is_some_and(|found| sysctls::is_enough(name, found, value)) {
@@ -36,6 +44,9 @@ fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
             batch.push(Phase::Prepare, Op::Sysctl(SysctlOp { name, value }));
         }
     }
+}
+
+fn ground(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     let timeouts = desired.timeouts;
     if !timeouts.are_met_by(&observed.timeouts) {
         batch.push(Phase::Prepare, Op::Ipvs(IpvsOp::SetTimeouts { timeouts }));

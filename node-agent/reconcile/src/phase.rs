@@ -53,8 +53,12 @@ pub enum Phase {
     RemoveGuards,
     /// Remove entries of `ALLOW`.
     RemoveAllowedSources,
-    /// Remove leftover sets of Portolan that no rule uses any more.
+    /// Remove all rules, because another dataplane serves Services.
+    RemoveRules,
+    /// Remove sets of Portolan that no rule uses any more.
     DestroySets,
+    /// Remove the device, because another dataplane serves Services.
+    RemoveDevice,
     /// Change schedulers, in order: hold, edit and release, one virtual server after the other. This comes last
     /// because each change takes a while and nothing else depends on it.
     Reschedule,
@@ -85,7 +89,9 @@ impl Phase {
             Self::RemoveServers => "remove servers",
             Self::RemoveGuards => "remove guards",
             Self::RemoveAllowedSources => "remove allowed sources",
+            Self::RemoveRules => "remove rules",
             Self::DestroySets => "destroy sets",
+            Self::RemoveDevice => "remove device",
             Self::Reschedule => "reschedule",
         }
     }
@@ -115,7 +121,9 @@ impl Phase {
             | Self::RemoveServers
             | Self::RemoveGuards
             | Self::RemoveAllowedSources
-            | Self::DestroySets => true,
+            | Self::RemoveRules
+            | Self::DestroySets
+            | Self::RemoveDevice => true,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_plan::Family;
+use portolan_plan::{Dataplane, Family};
 
 use crate::reschedule::hold;
 use crate::{
@@ -145,7 +145,7 @@ fn missing_precondition(
             Route::Range { .. } | Route::Local { .. } => (false, ""),
         },
         Op::Ipvs(IpvsOp::DeleteVirtualServer { server }) => (
-            is_let_through(state, server),
+            is_let_through(state, desired, server),
             "held back: its port is still let through",
         ),
         // The real servers that replace it are missing.
@@ -163,7 +163,7 @@ fn missing_precondition(
             let left = taking
                 .entry(*server)
                 .or_insert_with(|| accepting_servers(state, desired, server));
-            let last = takes && *left <= 1 && is_let_through(state, server);
+            let last = takes && *left <= 1 && is_let_through(state, desired, server);
             *left -= usize::from(takes && !last && *left > 0);
             (last, "held back: it is the last real server")
         }
@@ -224,7 +224,11 @@ fn has_real_server(state: &Observed, desired: &Desired, entry: &SetEntry) -> boo
     server.is_none_or(|server| accepting_servers(state, desired, &server) > 0)
 }
 
-fn is_let_through(state: &Observed, server: &VirtualServerKey) -> bool {
+/// Whether clients of this virtual server depend on it. With another dataplane, its rules come first.
+fn is_let_through(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> bool {
+    if desired.dataplane != Dataplane::Ipvs {
+        return false;
+    }
     let id = SetId {
         role: SetRole::Frontend,
         family: Family::of(server.address),

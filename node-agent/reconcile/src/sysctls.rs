@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_plan::{LocalDetection, NodeEntry};
+use portolan_plan::{Dataplane, LocalDetection, NodeEntry};
 
 use crate::host::{HostAddress, HostNetwork, InterfaceKind};
 
@@ -21,6 +21,9 @@ const REQUIRED: [(&str, &str); 4] = [
     ("net.ipv4.vs.expire_nodest_conn", "1"),
     ("net.ipv4.vs.expire_quiescent_template", "1"),
 ];
+
+/// The start of the names of settings of IPVS, which exist only while its module is loaded.
+const OF_IPVS: &str = "net.ipv4.vs.";
 
 /// Settings that make a bridge pass switched packets to the rules. Without them, the reply of one pod to another on
 /// the same bridge bypasses IPVS and arrives from an address that the client never contacted.
@@ -44,6 +47,9 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
     }
     let range = node.settings.node_port_range;
     wanted.insert(RESERVED_PORTS.into(), range.to_string().into());
+    if node.settings.dataplane != Dataplane::Ipvs {
+        wanted.retain(|name, _| !name.starts_with(OF_IPVS));
+    }
     wanted
 }
 

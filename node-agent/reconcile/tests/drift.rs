@@ -13,7 +13,9 @@ mod hand;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use portolan_plan::{Entry, EntryHash, EntryKey, Family, Frontend, NodePlan, strategies};
+use portolan_plan::{
+    Dataplane, Entry, EntryHash, EntryKey, Family, Frontend, NodeEntry, NodePlan, strategies,
+};
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
     Desired, DriftCount, DriftKind, DriftLedger, Drifted, HostAddress, HostNetwork, ModelKernel,
@@ -42,8 +44,14 @@ fn example() -> Desired {
 fn desired(entries: Vec<(EntryKey, Entry)>) -> Desired {
     let mut taken = BTreeSet::new();
     let mut unique = |entry| {
-        let Entry::Head(head) = entry else {
-            return entry;
+        let head = match entry {
+            Entry::Head(head) => head,
+            Entry::Node(node) => {
+                let mut node = NodeEntry::clone(&node);
+                node.settings.dataplane = Dataplane::Ipvs;
+                return Entry::Node(node.into());
+            }
+            entry => return entry,
         };
         let mut head = portolan_plan::Head::clone(&head);
         for port in &mut head.ports {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+#[path = "laws/dataplane.rs"]
+mod dataplane;
 #[path = "laws/draining.rs"]
 mod drains;
 #[path = "laws/fallback.rs"]
@@ -13,10 +15,12 @@ mod successive;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{
-    Backend, BackendList, Entry, EntryHash, EntryKey, Frontend, NodePlan, Protocol, strategies,
+    Backend, BackendList, Dataplane, Entry, EntryHash, EntryKey, Frontend, NodeEntry, NodePlan,
+    Protocol, strategies,
 };
 use portolan_reconcile::{
     Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel, Observed, Op, Owned,
@@ -26,14 +30,15 @@ use portolan_reconcile::{
 use proptest::prelude::*;
 
 /// A plan like those of the planner: no two Services share an address, port and protocol (S-14), and no backend has
-/// weight 0.
+/// weight 0. IPVS serves Services.
 fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
     let mut taken = BTreeSet::new();
     let mut unique = |entry| {
         let head = match entry {
             Entry::Head(head) => head,
             Entry::List(list) => return Entry::List(weighted(&list).into()),
-            entry => return entry,
+            Entry::Node(node) => return Entry::Node(served_by(Dataplane::Ipvs, &node)),
+            entry @ Entry::Local(_) => return entry,
         };
         let mut head = portolan_plan::Head::clone(&head);
         for port in &mut head.ports {
@@ -48,6 +53,12 @@ fn plan(entries: Vec<(EntryKey, Entry)>) -> NodePlan {
         (key, EntryHash::default(), entry)
     });
     NodePlan::from_entries(entries.collect::<Vec<_>>())
+}
+
+fn served_by(dataplane: Dataplane, node: &NodeEntry) -> Arc<NodeEntry> {
+    let mut node = node.clone();
+    node.settings.dataplane = dataplane;
+    node.into()
 }
 
 fn weighted(list: &BackendList) -> BackendList {

@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use portolan_reconcile::{Op, Owned, SetOp, cleanup};
+use portolan_reconcile::{Observed, Op, Owned, SetOp, cleanup};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
 use crate::kernel::linux::{read_sysctl, restore_sysctl};
-use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
+use crate::kernel::{IptablesChoice, Kernel, LinuxKernel};
 use crate::record::Record;
 use crate::saved::SavedPlan;
 use crate::settings_before::SettingsBefore;
+use crate::tables::TablesKeeper;
 
+/// It exists while the module of IPVS is loaded.
+const IPVS: &str = "/proc/net/ip_vs";
 /// Number of attempts to destroy a set. Kernels may free rules a moment after they were deleted (observed with 5.10),
 /// and until then the sets of those rules are in use.
 const ATTEMPTS: usize = 50;
@@ -47,8 +51,7 @@ impl Cleanup {
         let plan = saved.read_of_any_node().unwrap_or_default();
         let node = plan.as_ref().and_then(|(plan, _)| plan.node());
         let device = self.device.name(node.map(|node| &node.settings));
-        let network = kernel.network(&device)?;
-        let observed = kernel.observe(network, BTreeMap::new(), None)?;
+        let observed = observe(&mut kernel, &device)?;
         // Each virtual server that answered has an entry in the agent's sets, so these can replace the record.
         let recorded = recorded.unwrap_or_else(|| observed.answering().collect());
         let owned = Owned {
@@ -65,6 +68,7 @@ impl Cleanup {
             done += count;
             failures.extend(failed.iter().map(ToString::to_string));
         }
+        done += remove_tables(&mut kernel, &mut failures);
         // A damaged record of settings must not prevent the rest of the cleanup.
         let directory = &self.state.state_dir;
         let before = SettingsBefore::read(directory).unwrap_or_else(|problem| {
@@ -91,6 +95,37 @@ impl Cleanup {
             .remove()
             .context("delete the record of previous kernel settings")
     }
+}
+
+/// What is in the kernel. On a node that lacks IPVS there is nothing of IPVS to remove.
+fn observe(kernel: &mut LinuxKernel, device: &str) -> anyhow::Result<Observed> {
+    let network = kernel.network(device)?;
+    if kernel.require_ipvs().is_err() && !Path::new(IPVS).exists() {
+        return Ok(Observed {
+            policy: network.policy,
+            routes: network.routes,
+            device_up: network.device_up,
+            ..Observed::default()
+        });
+    }
+    Ok(kernel.observe(network, BTreeMap::new(), None)?)
+}
+
+/// Removes the tables of the nftables dataplane. Returns their number.
+fn remove_tables(kernel: &mut impl Kernel, failures: &mut Vec<String>) -> usize {
+    if !kernel.may_have_tables() {
+        return 0;
+    }
+    let removed = match kernel.open_tables() {
+        Ok(tables) => TablesKeeper::new(tables, Instant::now()).cleanup(),
+        Err(error) => vec![Err(error)],
+    };
+    let count = removed.len();
+    let failed = removed.into_iter().filter_map(Result::err);
+    let failed: Vec<_> = failed.map(|error| error.to_string()).collect();
+    let count = count.saturating_sub(failed.len());
+    failures.extend(failed);
+    count
 }
 
 /// Restores kernel settings that still have the agent's values. Returns their number.

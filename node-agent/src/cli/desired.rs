@@ -1,12 +1,14 @@
 //! `portolan-agent desired`: prints the desired kernel state of a plan, without accessing a kernel.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use portolan_plan::PlanDocument;
-use portolan_reconcile::{DesiredDocument, HostAddress, HostNetwork};
+use portolan_plan::{Dataplane, PlanDocument};
+use portolan_reconcile::nftables::{Tables, TablesDocument};
+use portolan_reconcile::{DesiredDocument, Facts, HostAddress, HostNetwork};
 
 /// Arguments of `portolan-agent desired`.
 #[derive(Debug, Args)]
@@ -53,10 +55,19 @@ impl Desired {
         let plan = document
             .into_plan()
             .with_context(|| format!("the plan {name}"))?;
-        let desired = portolan_reconcile::Desired::new(&plan, &host)
-            .context("the plan has no entry for a node")?;
+        let facts = Facts::new(&plan, &host).context("the plan has no entry for a node")?;
         let Form::Json = self.output;
-        let text = serde_json::to_string_pretty(&DesiredDocument::from(&desired))?;
+        let text = match facts.settings().dataplane {
+            Dataplane::Ipvs => {
+                let desired = portolan_reconcile::Desired::of(&facts, &host, &BTreeSet::new());
+                serde_json::to_string_pretty(&DesiredDocument::from(&desired))?
+            }
+            Dataplane::Nftables => {
+                let tables = Tables::of(&facts);
+                let document = TablesDocument::new(&tables.applied(), Some(&tables));
+                serde_json::to_string_pretty(&document)?
+            }
+        };
         writeln!(std::io::stdout().lock(), "{text}")?;
         Ok(())
     }

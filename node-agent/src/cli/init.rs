@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use portolan_plan::NodePlan;
+use portolan_plan::{Dataplane, NodeEntry, NodePlan};
 use portolan_reconcile::{HostNetwork, SysctlOp, sysctl_is_enough, sysctl_with_found, sysctls};
 use tracing::warn;
 
@@ -20,6 +20,24 @@ use crate::settings_before::SettingsBefore;
 
 /// Without this module, bridged packets bypass the iptables rules, and the `net.bridge.*` settings do not exist.
 const BRIDGES: &str = "br_netfilter";
+
+/// The module of the nftables dataplane.
+const TABLES: &str = "nf_tables";
+/// Those of the expressions in its rules.
+const EXPRESSIONS: [&str; 12] = [
+    "nft_chain_nat",
+    "nft_ct",
+    "nft_fib",
+    "nft_fib_ipv4",
+    "nft_fib_ipv6",
+    "nft_hash",
+    "nft_masq",
+    "nft_nat",
+    "nft_numgen",
+    "nft_reject",
+    "nft_reject_ipv4",
+    "nft_reject_ipv6",
+];
 
 /// Maximum number of schedulers of Services whose modules are loaded: more than kernels have.
 const MAX_SCHEDULERS: usize = 16;
@@ -36,13 +54,12 @@ pub(super) struct Init {
 impl Init {
     pub(super) fn execute(self) -> anyhow::Result<()> {
         let plan = self.plan();
-        let node = plan.node().cloned().unwrap_or_default();
-        let scheduler = format!("ip_vs_{}", node.settings.scheduler);
+        let mut node = NodeEntry::clone(&plan.node().cloned().unwrap_or_default());
         let mut report = Report::default();
-        for module in MODULES.into_iter().chain([&*scheduler]) {
-            report.add("module", module, load(module));
-        }
-        load_for_services(&plan, &node.settings.scheduler, &mut report);
+        node.settings.dataplane = match node.settings.dataplane {
+            Dataplane::Ipvs => load_for_ipvs(&plan, &node.settings.scheduler, &mut report),
+            Dataplane::Nftables => load_for_tables(&mut report),
+        };
         let network = Links::open()?.observe(&self.device.name(Some(&node.settings)))?;
         let host = HostNetwork {
             machine: machine::read(),
@@ -82,6 +99,41 @@ impl Init {
         });
         saved.map(|(plan, _)| plan).unwrap_or_default()
     }
+}
+
+/// Loads the modules of the IPVS dataplane. If the kernel lacks one, but has nf_tables, that is no failure: the settings may
+/// ask for the other dataplane, and the agent reports it if they do not. Returns the dataplane that is possible.
+fn load_for_ipvs(plan: &NodePlan, scheduler: &Arc<str>, report: &mut Report) -> Dataplane {
+    let of_settings = format!("ip_vs_{scheduler}");
+    let modules = MODULES.into_iter().chain([&*of_settings]);
+    let loaded: Vec<_> = modules.map(|module| (module, load(module))).collect();
+    let is_complete = loaded.iter().all(|(_, loaded)| loaded.is_ok());
+    if is_complete || load(TABLES).is_err() {
+        for (module, loaded) in loaded {
+            report.add("module", module, loaded);
+        }
+        load_for_services(plan, scheduler, report);
+        return Dataplane::Ipvs;
+    }
+    for (module, loaded) in loaded {
+        let missing = "missing; only the nftables dataplane is possible (settings.dataplane)";
+        let loaded = loaded.unwrap_or_else(|_| missing.into());
+        report.add("module", module, Ok(loaded));
+    }
+    load_for_tables(report)
+}
+
+/// Loads the modules of the nftables dataplane. The kernel loads those of expressions on demand, but each of them delays
+/// the first tables. Their names differ between kernels, so a missing one is no failure.
+fn load_for_tables(report: &mut Report) -> Dataplane {
+    for module in ["nf_conntrack", "nf_conntrack_netlink", TABLES] {
+        report.add("module", module, load(module));
+    }
+    for module in EXPRESSIONS {
+        let loaded = load(module).unwrap_or_else(|_| "no such module".into());
+        report.add("module", module, Ok(loaded));
+    }
+    Dataplane::Nftables
 }
 
 /// Loads the modules of the schedulers that Services ask for. A missing one is no failure: these Services use the

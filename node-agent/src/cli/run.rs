@@ -152,11 +152,12 @@ impl Run {
 }
 
 /// Subscribes to kernel events, which wake the programmer when another program changes the network or the rules.
-fn events(kernel: &LinuxKernel, plans: &Arc<PlanWatch>) -> anyhow::Result<[Events; 2]> {
-    let (network, rules) = (plans.clone(), plans.clone());
+fn events(kernel: &LinuxKernel, plans: &Arc<PlanWatch>) -> anyhow::Result<[Events; 3]> {
+    let [network, rules, tables] = [(); 3].map(|()| plans.clone());
     Ok([
         Events::of_network(kernel.port(), move || network.disturb())?,
         Events::of_rules(move || rules.disturb())?,
+        Events::of_tables(kernel.table_changes(), move || tables.disturb())?,
     ])
 }
 

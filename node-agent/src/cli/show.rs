@@ -7,11 +7,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::Args;
 use portolan_plan::{NodePlan, ServiceId};
+use portolan_reconcile::Desired;
+use portolan_reconcile::nftables::ObservedTables;
 use tracing::warn;
 
 use super::ask::drains;
 use super::{DeviceArguments, Form, StateArguments};
-use crate::kernel::{IptablesChoice, Kernel as _, LinuxKernel};
+use crate::kernel::{IptablesChoice, Kernel, KernelError, LinuxKernel, TablesKernel as _};
 use crate::record::Record;
 use crate::saved::{Origin, SavedPlan};
 use crate::show::{Found, NO_SUCH_SERVICE, NOTHING, Shown, Style, render};
@@ -77,11 +79,15 @@ impl Show {
         let node = plan.as_ref().and_then(|(plan, _)| plan.node());
         let device = self.device.name(node.map(|node| &node.settings));
         let network = kernel.network(&device)?;
-        let observed = kernel.observe(network, BTreeMap::new(), None)?;
+        let desired = plan.as_ref();
+        let desired = desired.and_then(|(plan, _)| Desired::new(plan, &network.host));
+        let observed = kernel.observe(network, BTreeMap::new(), desired.as_ref())?;
         let servers: Vec<_> = observed.virtual_servers.keys().copied().collect();
         let connections = kernel.connections(&servers)?;
+        let tables = tables(kernel)?;
         let shown = Shown::of(&Found {
             observed: &observed,
+            tables: tables.as_ref(),
             connections: &connections,
             recorded: &recorded.unwrap_or_default(),
             plan: plan.as_ref().map(|(plan, origin)| (plan, origin)),
@@ -112,6 +118,14 @@ impl Show {
             None
         })
     }
+}
+
+/// The tables of nftables, if there are any.
+fn tables(kernel: &mut impl Kernel) -> Result<Option<ObservedTables>, KernelError> {
+    if !kernel.may_have_tables() {
+        return Ok(None);
+    }
+    kernel.open_tables()?.read().map(Some)
 }
 
 /// Parses `NAMESPACE/NAME`.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use portolan_plan::{Family, NodeEntry, NodePlan};
+use portolan_reconcile::nftables::ObservedTables;
 use portolan_reconcile::{
     Desired, Network, ObservedSet, SetId, VirtualServer, VirtualServerKey, sysctls,
 };
@@ -37,6 +38,8 @@ pub struct Facts {
     pub servers: Fact<BTreeMap<VirtualServerKey, VirtualServer>>,
     /// Address sets.
     pub sets: Fact<Sets>,
+    /// The agent's tables of nftables; empty if there are none.
+    pub own_tables: Fact<ObservedTables>,
     /// Links, addresses and routes.
     pub network: Fact<Network>,
     /// Name of the agent's dummy device.
@@ -122,6 +125,12 @@ impl Facts {
     pub fn desired(&self) -> Option<Desired> {
         let (plan, _) = self.plan.as_ref().ok()?.as_ref()?;
         Desired::new(plan, &self.network.as_ref().ok()?.host)
+    }
+
+    /// What the plan demands; `None` if the plan or the network facts are missing.
+    pub fn demanded(&self) -> Option<portolan_reconcile::Facts> {
+        let (plan, _) = self.plan.as_ref().ok()?.as_ref()?;
+        portolan_reconcile::Facts::new(plan, &self.network.as_ref().ok()?.host)
     }
 
     /// The kernel settings that this node needs according to its plan or the defaults.

@@ -63,6 +63,8 @@ pub enum Check {
     Rules,
     /// The agent's virtual servers.
     VirtualServers,
+    /// The agent's tables of nftables.
+    Tables,
     /// How full the connection tracking table is.
     Conntrack,
     /// The size of the IPVS connection table.
@@ -100,6 +102,7 @@ impl Check {
             Self::Sets => "sets",
             Self::Rules => "rules",
             Self::VirtualServers => "virtual-servers",
+            Self::Tables => "tables",
             Self::Conntrack => "conntrack",
             Self::ConnectionTable => "connection-table",
             Self::RateEstimation => "rate-estimation",

@@ -9,7 +9,7 @@ mod tables;
 mod tables_model;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
 use portolan_plan::Family;
@@ -29,8 +29,20 @@ pub use tables_model::{SharedTables, TablesModel};
 /// The setting for IPv6 forwarding. The agent reads it and never writes it.
 pub const IPV6_FORWARDING: &str = "net.ipv6.conf.all.forwarding";
 
-/// A kernel to program.
-pub trait Kernel {
+/// A kernel to program. Many operations are applied on a thread of their own.
+pub trait Kernel: Send {
+    /// The tables of the nftables dataplane.
+    type Tables: TablesKernel + Debug;
+
+    /// Opens the tables of the nftables dataplane.
+    ///
+    /// # Errors
+    /// [`KernelError`] if the kernel has no nf_tables, or if this process may not use it.
+    fn open_tables(&mut self) -> Result<Self::Tables, KernelError>;
+
+    /// Whether the kernel may have tables of the agent. The answer loads no module.
+    fn may_have_tables(&mut self) -> bool;
+
     /// Reads links, addresses and routes.
     ///
     /// # Errors
@@ -66,6 +78,12 @@ pub trait Kernel {
         Vec::new()
     }
 
+    /// Whether the last load of rules failed because another program held the iptables lock, and whether it still does.
+    /// A release is reported once.
+    fn lock_wait(&mut self) -> LockWait {
+        LockWait::None
+    }
+
     /// The traffic counters of virtual servers at the last [`Kernel::observe`]. Empty if counting is off.
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
         Vec::new()
@@ -96,6 +114,17 @@ pub trait Kernel {
 
     /// Deletes exactly these flows, with a result for each. A flow that does not exist any more counts as deleted.
     fn forget_flows(&mut self, flows: &[Flow]) -> Vec<Result<(), KernelError>>;
+}
+
+/// State of the iptables lock after a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockWait {
+    /// No load failed because of it.
+    None,
+    /// Another program still holds it.
+    Held,
+    /// It is free again.
+    Released,
 }
 
 /// The result of reading the UDP flows of a family.

@@ -11,7 +11,7 @@ use portolan_reconcile::{
     VirtualServerKey,
 };
 
-use super::{Kernel, KernelError, StaleFlows};
+use super::{Kernel, KernelError, SharedTables, StaleFlows};
 use crate::traffic::Traffic;
 
 const UNREADABLE: &str = "the model is set to be unreadable";
@@ -21,6 +21,7 @@ const UNREADABLE: &str = "the model is set to be unreadable";
 pub struct SharedModel {
     model: Arc<Mutex<ModelKernel>>,
     faults: Arc<Mutex<ObservationFaults>>,
+    tables: SharedTables,
 }
 
 /// Faults of reads and writes, and counters of reads.
@@ -32,6 +33,8 @@ pub struct ObservationFaults {
     pub services: usize,
     /// Number of reads of the flows of a family, including failed ones.
     pub flows: BTreeMap<Family, usize>,
+    /// If set, the kernel has no nf_tables.
+    pub without_nf_tables: bool,
     /// If set, the network cannot be read.
     pub network_unreadable: bool,
     /// If set, flows cannot be read.
@@ -64,6 +67,11 @@ impl SharedModel {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The tables of the nftables dataplane.
+    pub fn tables(&self) -> &SharedTables {
+        &self.tables
+    }
+
     /// The faults and counters.
     pub fn faults(&self) -> MutexGuard<'_, ObservationFaults> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
@@ -71,6 +79,19 @@ impl SharedModel {
 }
 
 impl Kernel for SharedModel {
+    type Tables = SharedTables;
+
+    fn open_tables(&mut self) -> Result<SharedTables, KernelError> {
+        if self.faults().without_nf_tables {
+            return Err(KernelError::new("open nf_tables", UNREADABLE));
+        }
+        Ok(self.tables.clone())
+    }
+
+    fn may_have_tables(&mut self) -> bool {
+        !self.tables.lock().observed.tables.is_empty()
+    }
+
     fn network(&mut self, _: &str) -> Result<Network, KernelError> {
         let mut faults = self.faults();
         faults.network += 1;

@@ -3,7 +3,8 @@
 use std::fmt::Error;
 
 use portolan_plan::Family;
-use portolan_reconcile::DriftKind;
+use portolan_reconcile::nftables::TableDriftKind;
+use portolan_reconcile::{DriftCount, DriftKind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, MetricEncoder,
@@ -155,16 +156,21 @@ impl Sources {
         Ok(())
     }
 
+    /// All series exist from the start, so that the first event appears as an increase.
+    fn drift_by_kind(&self) -> Vec<(KindLabel, DriftCount)> {
+        let applied = self.applied.borrow();
+        let (of_ipvs, of_tables) = (&applied.drift, &applied.tables_drift);
+        let of = |kind: &str, count: Option<&DriftCount>| {
+            let kind = kind.replace(' ', "_");
+            (KindLabel { kind }, count.copied().unwrap_or_default())
+        };
+        let ipvs = DriftKind::ALL.map(|kind| of(kind.as_str(), of_ipvs.get(&kind)));
+        let tables = TableDriftKind::ALL.map(|kind| of(kind.as_str(), of_tables.get(&kind)));
+        ipvs.into_iter().chain(tables).collect()
+    }
+
     fn drift(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let drift = self.applied.borrow().drift.clone();
-        // All series exist from the start, so that the first event appears as an increase.
-        let kinds = DriftKind::ALL.map(|of| {
-            let kind = of.to_string().replace(' ', "_");
-            (
-                KindLabel { kind },
-                drift.get(&of).copied().unwrap_or_default(),
-            )
-        });
+        let kinds = self.drift_by_kind();
         let name = "portolan_drift_found";
         let help = "Objects in the kernel that differed from what the agent had written";
         let mut metric = counter(encoder, name, help)?;

@@ -19,12 +19,16 @@ pub(super) fn encode(
     let own = own.map(|(service, traffic)| ((&*service.namespace, &*service.name), traffic));
     let all: Vec<_> = own.chain([(OTHERS, &totals.others)]).collect();
     let name = "portolan_service_connections";
-    let help = "Connections to a Service that were forwarded to an endpoint";
+    let help = "Connections to a Service that were forwarded to an endpoint; with nftables, one that is dropped \
+                later counts with each attempt";
     let mut metric = counter(encoder, name, help)?;
     for ((namespace, service), traffic) in &all {
         let label = [("namespace", *namespace), ("service", *service)];
         let mut metric = metric.encode_family(&label)?;
         metric.encode_counter::<NoLabelSet, _, u64>(&traffic.connections, None)?;
+    }
+    if totals.connections_only {
+        return Ok(());
     }
     let packets =
         "Packets of a Service's connections: in from clients, out as far as replies pass this node";

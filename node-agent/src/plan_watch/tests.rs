@@ -57,6 +57,19 @@ fn a_paced_plan_wakes_the_thread_after_its_pause() {
 }
 
 #[test]
+fn news_of_gone_addresses_end_one_wait_and_a_repetition_none() {
+    let plans = PlanWatch::default();
+    let gone = BTreeSet::from(["10.244.1.5".parse().unwrap()]);
+    plans.set_gone(gone.clone());
+    assert_eq!(plans.wait(Duration::from_secs(3600)), Woken::TimedOut);
+    plans.set_gone(gone.clone());
+    let started = Instant::now();
+    assert_eq!(plans.wait(Duration::from_millis(30)), Woken::TimedOut);
+    assert!(started.elapsed() >= Duration::from_millis(30));
+    assert_eq!(plans.gone(), gone);
+}
+
+#[test]
 fn changes_since_the_plan_was_taken_accumulate() {
     let plans = PlanWatch::default();
     put(&plans, StagedChanges::snapshot(), &["cart", "web"]);

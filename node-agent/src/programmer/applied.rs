@@ -7,6 +7,7 @@ use portolan_plan::PlanHash;
 use portolan_reconcile::Drift;
 
 use super::{Step, Troubles};
+use crate::tables::TablesDrift;
 
 /// The result of the last pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct Applied {
     pub troubles: Arc<Troubles>,
     /// Changes by other programs since the start, by kind.
     pub drift: Drift,
+    /// The same in the tables of the nftables dataplane.
+    pub tables_drift: TablesDrift,
     /// The start of the pass.
     pub began: Option<Instant>,
     /// The duration of each step.

@@ -15,6 +15,7 @@ use tracing::{debug, info, warn};
 use super::Programmer;
 use crate::drains::Drain;
 use crate::kernel::{Kernel, KernelError};
+use crate::tables::DrainCount;
 
 /// Interval between two counts of connections.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,6 +35,10 @@ pub(super) struct Drains {
     addresses: watch::Sender<BTreeSet<IpAddr>>,
     /// All draining real servers, for the page `/drains`.
     listed: watch::Sender<Vec<Drain>>,
+    /// Those of the tables of nftables.
+    of_tables: DrainCount,
+    /// Whether some were removed since the last question.
+    finished: bool,
 }
 
 impl Drains {
@@ -46,6 +51,8 @@ impl Drains {
             epoch: Instant::now(),
             addresses,
             listed: watch::Sender::default(),
+            of_tables: DrainCount::default(),
+            finished: false,
         }
     }
 
@@ -58,6 +65,22 @@ impl Drains {
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.due
             .map_or(Duration::MAX, |due| due.saturating_duration_since(now))
+    }
+
+    /// Whether real servers of IPVS drain.
+    pub(super) fn is_draining(&self) -> bool {
+        !self.draining.is_empty()
+    }
+
+    /// Whether real servers of IPVS were removed since the last call.
+    pub(super) fn take_finished(&mut self) -> bool {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Replaces the draining backends of the tables of nftables.
+    pub(super) fn set_of_tables(&mut self, count: DrainCount) {
+        self.of_tables = count;
+        self.publish();
     }
 
     /// Replaces the draining real servers in scope. Returns the virtual servers with new ones.
@@ -73,7 +96,10 @@ impl Drains {
 
     fn publish(&self) {
         let backends = self.draining.values().flat_map(|drains| &drains.backends);
-        let addresses: BTreeSet<_> = backends.map(|backend| backend.address).collect();
+        let addresses = backends.map(|backend| backend.address);
+        let addresses: BTreeSet<_> = addresses
+            .chain(self.of_tables.addresses.iter().copied())
+            .collect();
         let replace = |published: &mut BTreeSet<IpAddr>| {
             let differs = *published != addresses;
             *published = addresses;
@@ -105,11 +131,12 @@ impl<K: Kernel> Programmer<K> {
         sound
     }
 
-    /// Counts the connections of all draining real servers if it is time, and removes those that are finished.
-    pub(super) fn count_drains(&mut self) {
+    /// Counts the connections of all draining real servers if it is time, and removes those that are finished. Returns
+    /// whether that was the last one.
+    pub(super) fn count_drains(&mut self) -> bool {
         let started = Instant::now();
         if !self.drains.left(started).is_zero() {
-            return;
+            return false;
         }
         // Without a shadow, the next pass finds the draining real servers.
         if let Some(mut shadow) = self.shadow.take() {
@@ -123,7 +150,9 @@ impl<K: Kernel> Programmer<K> {
         }
         let pause = COUNT_INTERVAL.max(started.elapsed() * MAX_TIME_SHARE);
         let next = Instant::now().checked_add(pause);
-        self.drains.due = next.filter(|_| !self.drains.draining.is_empty());
+        let is_last = !self.drains.is_draining();
+        self.drains.due = next.filter(|_| !is_last);
+        is_last
     }
 
     /// Removes finished real servers of these virtual servers. Returns false if the kernel differed from the shadow.
@@ -149,6 +178,7 @@ impl<K: Kernel> Programmer<K> {
         for (op, result) in ops.iter().zip(results) {
             match result {
                 Ok(()) => {
+                    self.drains.finished = true;
                     drained(op);
                     shadow.note(op);
                 }
@@ -180,7 +210,8 @@ impl Drains {
             };
             drains.backends.iter().map(drain).collect::<Vec<_>>()
         };
-        self.draining.iter().flat_map(of_server).collect()
+        let of_servers = self.draining.iter().flat_map(of_server);
+        of_servers.chain(self.of_tables.drains.clone()).collect()
     }
 
     /// Stops tracking the real server that an operation removed. If the operation failed, the next read of the kernel

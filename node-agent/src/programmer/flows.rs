@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::kernel::{Kernel, KernelError};
+use crate::tables::FlowCleanup;
 
 /// Maximum number of reads of a family's table in one pass, if it has more stale flows than one read returns.
 const MAX_READS: usize = 64;
@@ -66,6 +67,22 @@ impl Flows {
         self.due.extend(leaves_stale_flows(op, desired));
     }
 
+    /// Counts a cleanup in the tables of nftables.
+    pub(super) fn count(&mut self, done: &FlowCleanup) {
+        self.add(done.family, done.deleted, done.error.is_some(), done.took);
+    }
+
+    fn add(&self, family: Family, deleted: u64, failed: bool, took: Duration) {
+        self.counters.send_modify(|counters| {
+            let counter = counters.entry(family).or_default();
+            counter.cleanups += 1;
+            counter.failed += u64::from(failed);
+            counter.deleted += deleted;
+            counter.took += took;
+            counter.last = took;
+        });
+    }
+
     /// Deletes stale flows, if there may be any. A failure is retried in the next pass. It is not a failure of the
     /// plan, because new connections are served regardless (S-130).
     pub(super) fn clean(&mut self, kernel: &mut impl Kernel, desired: &Desired) {
@@ -82,14 +99,7 @@ impl Flows {
             if done.finished {
                 self.due.remove(&family);
             }
-            self.counters.send_modify(|counters| {
-                let counter = counters.entry(family).or_default();
-                counter.cleanups += 1;
-                counter.failed += u64::from(done.error.is_some());
-                counter.deleted += done.deleted;
-                counter.took += took;
-                counter.last = took;
-            });
+            self.add(family, done.deleted, done.error.is_some(), took);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) enum PassReason {
     Disturbed,
     /// The previous pass failed.
     Failed,
-    /// The previous pass postponed some scheduler changes.
+    /// The previous pass postponed some changes.
     Postponed,
     /// The sync period has elapsed.
     Due,
@@ -74,7 +74,7 @@ fn log_success(applied: &Applied, why: PassReason, source: Source, trace: Option
 /// Logs operations of a pass without a change of the plan.
 fn log_unchanged_plan(operations: usize, milliseconds: u128, why: PassReason) {
     let done = match why {
-        PassReason::Postponed => "changed schedulers that an earlier pass postponed",
+        PassReason::Postponed => "did what an earlier pass postponed",
         PassReason::Disturbed => "adapted to a change of the node's network",
         PassReason::Resolved => "did what was not possible for some Services before",
         _ => "corrected drift",

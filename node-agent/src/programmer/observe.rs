@@ -128,7 +128,9 @@ impl<K: Kernel> Programmer<K> {
                 last
             }
         };
-        self.kernel.prepare_observe();
+        if !self.tables.is_alone() {
+            self.kernel.prepare_observe();
+        }
         let sysctls = self.kernel.sysctls(&params.sysctls(&network.host));
         self.partial_read = Some(PartialRead { network, sysctls });
         Ok(())
@@ -139,6 +141,17 @@ impl<K: Kernel> Programmer<K> {
         let Some(PartialRead { network, sysctls }) = self.partial_read.take() else {
             return;
         };
+        if self.tables.is_alone() {
+            self.read_traffic(&network.host);
+            self.log_ipv6(network.host.machine.ipv6_off);
+            let mut observed = Observed {
+                sysctls,
+                ..Observed::default()
+            };
+            observed.set_network(network);
+            self.shadow = Some(observed);
+            return;
+        }
         outcome.step("observe", |outcome| {
             match self.kernel.observe(network, sysctls, wanted) {
                 Ok(observed) => {
@@ -272,7 +285,7 @@ impl<K: Kernel> Programmer<K> {
     /// Whether another program changed the agent's rules; then the shadow is discarded. While drift is left alone,
     /// the shadow differs from the kernel, so this returns false, and changes are found in the next sync period.
     pub(super) fn rules_changed(&mut self) -> bool {
-        if self.shadow.is_none() || self.drift.leaves_alone() {
+        if self.shadow.is_none() || self.drift.leaves_alone() || self.tables.is_alone() {
             return false;
         }
         let found = self.kernel.rules();
@@ -321,5 +334,6 @@ impl<K: Kernel> Programmer<K> {
             self.last_network = Some(shadow.network());
             self.drift.keep_discarded(shadow);
         }
+        self.tables.discard_shadow();
     }
 }

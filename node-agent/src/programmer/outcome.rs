@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_plan::{Family, NodeEntry};
+use portolan_plan::{Family, NodeEntry, ServiceId};
 use portolan_reconcile::{IpvsOp, Op, RealServerKey, SetOp, SetRole, VirtualServerKey};
 
+use super::Trouble;
 use super::log::PassReason;
 use super::steps::Steps;
 use crate::health::{FactsChange, PassReport};
@@ -39,6 +40,8 @@ pub(super) struct Outcome {
     pub(super) unloaded_rules: BTreeMap<Family, u64>,
     /// Real servers that the kernel refused because of their values, one of each virtual server.
     pub(super) refused: BTreeMap<VirtualServerKey, Refused>,
+    /// What is wrong with Services in the tables of nftables.
+    pub(super) of_services: BTreeMap<ServiceId, Trouble>,
     causes: Vec<Cause>,
     consequences: Vec<Cause>,
     /// Kernel settings that could not be written, with the reasons.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portolan_plan::{NodePlan, PlanHash, ServiceId};
 use portolan_proto::TraceContext;
-use portolan_reconcile::{Desired, HostNetwork, Part};
+use portolan_reconcile::{Desired, Facts, HostNetwork, Part};
 
 use super::{Outcome, Programmer};
 use crate::health::FactsChange;
@@ -38,9 +38,32 @@ impl Job {
 /// The work of a pass.
 pub(super) enum Work {
     /// The complete plan; `None` if it has no entry for the node.
-    Whole(Option<Box<Desired>>),
+    Whole(Option<Whole>),
     /// The changes of these Services.
     Part(BTreeSet<ServiceId>, Box<Part>),
+    /// The changes of these Services in the tables of nftables: the facts of only these, before and after.
+    TablesPart(BTreeSet<ServiceId>, Box<(Facts, Facts)>),
+}
+
+/// What a complete plan demands.
+pub(super) struct Whole {
+    pub(super) desired: Box<Desired>,
+    pub(super) tables: TablesWork,
+}
+
+/// What a complete plan demands of the tables of nftables.
+pub(super) enum TablesWork {
+    /// The node's network is not known yet, so nothing is.
+    Unknown,
+    /// They serve Services.
+    Serve(Box<Facts>),
+    /// IPVS serves Services. Until it does, tables that serve follow the plan.
+    HandOver {
+        /// The bits of packet marks that lead to IPVS.
+        ipvs_marks: u32,
+        /// `None` if the tables do not serve.
+        facts: Option<Box<Facts>>,
+    },
 }
 
 /// What a pass covers, as far as its results are assigned to Services.
@@ -55,15 +78,15 @@ impl Work {
     /// The desired state of a complete pass.
     pub(super) fn desired(&self) -> Option<&Desired> {
         match self {
-            Self::Whole(desired) => desired.as_deref(),
-            Self::Part(..) => None,
+            Self::Whole(whole) => whole.as_ref().map(|whole| &*whole.desired),
+            Self::Part(..) | Self::TablesPart(..) => None,
         }
     }
 
     /// The number of Services; `None` for a complete pass.
     pub(super) fn services(&self) -> Option<usize> {
         match self {
-            Self::Part(services, _) => Some(services.len()),
+            Self::Part(services, _) | Self::TablesPart(services, _) => Some(services.len()),
             Self::Whole(_) => None,
         }
     }
@@ -71,12 +94,14 @@ impl Work {
     /// Takes what the pass covers out of the work; `None` if there is nothing that it could do.
     pub(super) fn take_covered(&mut self) -> Option<Covered> {
         let (services, desired) = match self {
-            Self::Whole(desired) => (None, &mut **desired.as_mut()?),
-            Self::Part(services, part) => (Some(std::mem::take(services)), &mut part.desired),
+            Self::Whole(whole) => (None, Some(&mut *whole.as_mut()?.desired)),
+            Self::Part(services, part) => (Some(std::mem::take(services)), Some(&mut part.desired)),
+            Self::TablesPart(services, _) => (Some(std::mem::take(services)), None),
         };
+        let fallbacks = desired.map(|desired| std::mem::take(&mut desired.fallbacks));
         Some(Covered {
             services,
-            fallbacks: std::mem::take(&mut desired.fallbacks),
+            fallbacks: fallbacks.unwrap_or_default(),
         })
     }
 }
@@ -90,7 +115,8 @@ impl<K: Kernel> Programmer<K> {
             && self.owned.is_some()
             && !self.unrecorded
             && self.drift.is_quiet()
-            && self.flows.is_quiet();
+            && self.flows.is_quiet()
+            && (!self.tables.is_active() || self.tables.is_in_step());
         if in_step {
             let taken = self.plans.take_changed();
             let job = Job::of(&taken);
@@ -108,19 +134,41 @@ impl<K: Kernel> Programmer<K> {
 
     /// `None` if the changes cannot be separated from the rest.
     fn work(&mut self, taken: TakenPlan) -> Option<Work> {
-        match &taken {
-            TakenPlan::Whole(plan) => {
+        let plan = match &taken {
+            TakenPlan::Whole(plan) => &**plan,
+            TakenPlan::Part { after, .. } => after,
+        };
+        if let Some(node) = plan.node() {
+            self.tables.select(node.settings.dataplane);
+        }
+        if !self.tables.is_active() {
+            if matches!(taken, TakenPlan::Whole(_)) {
                 self.lacking.clear();
-                self.ask_for_schedulers(plan);
             }
-            TakenPlan::Part { after, .. } => self.ask_for_schedulers(after),
+            self.ask_for_schedulers(plan);
         }
         let nothing = HostNetwork::default();
-        let host = self.host().unwrap_or(&nothing);
+        let known = self.host();
+        let host = known.unwrap_or(&nothing);
         match taken {
             TakenPlan::Whole(plan) => {
-                let desired = Desired::without(&plan, host, &self.lacking);
-                Some(Work::Whole(desired.map(Box::new)))
+                let facts = Facts::new(&plan, host);
+                let whole = facts.map(|facts| Whole {
+                    desired: Box::new(Desired::of(&facts, host, &self.lacking)),
+                    tables: match known {
+                        None => TablesWork::Unknown,
+                        Some(_) => self.tables.work(facts),
+                    },
+                });
+                Some(Work::Whole(whole))
+            }
+            TakenPlan::Part {
+                services,
+                before,
+                after,
+            } if self.tables.is_active() => {
+                let facts = (Facts::new(&before, host)?, Facts::new(&after, host)?);
+                Some(Work::TablesPart(services, Box::new(facts)))
             }
             TakenPlan::Part {
                 services,

@@ -34,6 +34,17 @@ pub enum Trouble {
         /// The kernel's reason.
         reason: String,
     },
+    /// The nftables dataplane lacks this scheduler, for which the Service asks. It chooses endpoints at random.
+    NoScheduler(Arc<str>),
+    /// The Service has this number of endpoints more than the nftables dataplane can use.
+    TooManyEndpoints(usize),
+    /// The kernel refuses an element of the tables of nftables.
+    Element {
+        /// The operation.
+        action: String,
+        /// The kernel's reason.
+        reason: String,
+    },
     /// An entry of the plan cannot be read, so its last readable form stays in force.
     Unreadable {
         /// The key of the entry.
@@ -45,15 +56,18 @@ impl Trouble {
     /// Whether the Service counts as in force nevertheless.
     pub fn is_in_force(&self) -> bool {
         match self {
-            Self::Scheduler(_) => true,
-            Self::Endpoint { .. } | Self::Unreadable { .. } => false,
+            Self::Scheduler(_) | Self::NoScheduler(_) | Self::TooManyEndpoints(_) => true,
+            Self::Endpoint { .. } | Self::Element { .. } | Self::Unreadable { .. } => false,
         }
     }
 
     fn reason(&self) -> &'static str {
         match self {
             Self::Scheduler(_) => "SchedulerMissing",
+            Self::NoScheduler(_) => "SchedulerUnsupported",
+            Self::TooManyEndpoints(_) => "TooManyEndpoints",
             Self::Endpoint { .. } => "EndpointRefused",
+            Self::Element { .. } => "ElementRefused",
             Self::Unreadable { .. } => "EntryUnreadable",
         }
     }
@@ -68,6 +82,17 @@ impl Trouble {
             Self::Endpoint { endpoint, reason } => format!(
                 "the kernel refuses endpoint {endpoint}: {reason}; correct its EndpointSlice"
             ),
+            Self::NoScheduler(asked) => format!(
+                "nodes with the nftables dataplane have no scheduler {asked:?} and choose endpoints at random: use sh or \
+                 mh, remove the annotation proxy.portolan.dev/scheduler, or set settings.dataplane to ipvs there"
+            ),
+            Self::TooManyEndpoints(count) => format!(
+                "{count} of its endpoints get no connections on nodes with the nftables dataplane, which uses 4,096 for \
+                 each frontend; divide the Service"
+            ),
+            Self::Element { action, reason } => {
+                format!("the kernel refuses to {action}: {reason}; correct its EndpointSlice")
+            }
             Self::Unreadable { entry } => format!(
                 "an agent cannot read {entry}, and its last readable form stays in force; check whether the agent is \
                  older than the controller, and whether the Service is too large for it"
@@ -278,6 +303,7 @@ impl<K: Kernel> Programmer<K> {
         let fallbacks = fallbacks.into_iter();
         let fallbacks = fallbacks.map(|(service, asked)| (service, Trouble::Scheduler(asked)));
         let mut troubles: BTreeMap<_, _> = fallbacks.collect();
+        troubles.append(&mut outcome.of_services);
         if !outcome.refused.is_empty() {
             let last = self.last_network.as_ref().map(|network| &network.host);
             // After a failure there is no shadow.

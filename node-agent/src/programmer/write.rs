@@ -1,6 +1,6 @@
 //! Writes the differences between the kernel and the desired state, phase by phase.
 
-use portolan_plan::Family;
+use portolan_plan::{Dataplane, Family};
 use portolan_reconcile::{
     Desired, Observed, Op, Owned, Phase, Scope, Shared, diff, postpones, ready,
 };
@@ -11,7 +11,9 @@ use super::outcome::Outcome;
 use super::{Programmer, observe};
 use crate::heartbeat;
 use crate::kernel::{Kernel, KernelError};
+use crate::pipeline;
 use crate::plan_watch::Source;
+use crate::record::RecordError;
 
 impl<K: Kernel> Programmer<K> {
     /// Reconciles the kernel with the complete plan. Without a shadow there is nothing to compare with; the failed
@@ -32,6 +34,7 @@ impl<K: Kernel> Programmer<K> {
         let scope = Scope::Everything;
         let sound = self.carry_out(&mut shadow, &desired, &mut owned, &scope, outcome);
         self.drift.settle(&shadow, &desired);
+        self.note_absence(&shadow, &owned, &desired, outcome);
         self.retire_devices(outcome);
         // A saved plan may be incomplete, so ownership is determined again with the first plan from a controller.
         self.owned = (self.source == Source::Controller || !adopts).then_some(owned);
@@ -61,9 +64,22 @@ impl<K: Kernel> Programmer<K> {
             outcome.fail(&observe::without_ipv6(off), &[Family::Ipv6]);
         }
         self.unrecorded |= owned.claim(desired);
-        self.save_record(owned, outcome);
-        let phases = outcome.step("diff", |_| diff(shadow, desired, owned));
-        let may_remove = self.source == Source::Controller;
+        let phases = outcome.step("diff", |outcome| {
+            // Neither needs the other, and the record waits for the disk.
+            let (record, kept) = (&self.record, &owned.recorded);
+            let write = self.is_record_due(outcome).then_some(|| record.write(kept));
+            let compare = || diff(shadow, desired, owned);
+            let (phases, written) = match write {
+                Some(write) => pipeline::both(compare, write),
+                None => return compare(),
+            };
+            self.note_record(written, outcome);
+            phases
+        });
+        // Without complete tables, IPVS may still serve Services.
+        let needs_tables = desired.dataplane != Dataplane::Ipvs;
+        let may_remove =
+            self.source == Source::Controller && (!needs_tables || self.tables.is_ready());
         let phases = phases
             .into_iter()
             .filter(|(phase, _)| may_remove || !phase.is_removal());
@@ -84,10 +100,7 @@ impl<K: Kernel> Programmer<K> {
                 outcome.hold_back(&op, &KernelError::new(&op, reason));
             }
             outcome.step(phase.name(), |outcome| {
-                for ops in Chunks::of(ops) {
-                    self.apply(&ops, shadow, desired, outcome);
-                    heartbeat::beat();
-                }
+                self.apply(ops, shadow, desired, outcome);
             });
         }
         shadow.share(desired);
@@ -101,46 +114,65 @@ impl<K: Kernel> Programmer<K> {
         sound && !outcome.in_doubt
     }
 
+    /// Applies the operations of a phase. While the kernel executes a chunk, the results of the one before are recorded.
     fn apply(
         &mut self,
-        ops: &[Op],
+        ops: Vec<Op>,
         shadow: &mut Observed,
         desired: &Desired,
         outcome: &mut Outcome,
     ) {
-        let results = ops.iter().zip(self.kernel.apply(ops));
-        // The range of successful operations since the last failure.
-        let mut done = 0..0;
-        for (place, (op, result)) in results.enumerate() {
-            match result {
-                Ok(()) => {
-                    outcome.operations += 1;
-                    self.flows.note(op, desired);
-                    done.end = place + 1;
-                }
-                Err(error) => {
-                    shadow.note_all(&ops[done], desired);
-                    done = place + 1..place + 1;
-                    self.drift.failed(op);
-                    outcome.fail_op(op, &error);
+        let Self {
+            kernel,
+            flows,
+            drift,
+            ..
+        } = self;
+        let apply = |ops: &Vec<Op>| kernel.apply(ops);
+        pipeline::run(Chunks::of(ops), apply, |ops, results| {
+            // The range of successful operations since the last failure.
+            let mut done = 0..0;
+            for (place, (op, result)) in ops.iter().zip(results).enumerate() {
+                match result {
+                    Ok(()) => {
+                        outcome.operations += 1;
+                        flows.note(op, desired);
+                        done.end = place + 1;
+                    }
+                    Err(error) => {
+                        shadow.note_all(&ops[done], desired);
+                        done = place + 1..place + 1;
+                        drift.failed(op);
+                        outcome.fail_op(op, &error);
+                    }
                 }
             }
-        }
-        shadow.note_all(&ops[done], desired);
+            shadow.note_all(&ops[done], desired);
+            heartbeat::beat();
+        });
     }
 
     /// Saves the record if it changed. Services work without it, but a failure is reported and retried in the next
     /// pass.
     fn save_record(&mut self, owned: &Owned, outcome: &mut Outcome) {
-        if self.unrecorded && !outcome.unrecorded {
-            match self.record.write(&owned.recorded) {
-                Ok(()) => self.unrecorded = false,
-                Err(problem) => {
-                    outcome.unrecorded = true;
-                    // No family is affected: Services work without it.
-                    let error = KernelError::new("record virtual servers", &problem);
-                    outcome.fail(&error, &[]);
-                }
+        if self.is_record_due(outcome) {
+            let written = self.record.write(&owned.recorded);
+            self.note_record(written, outcome);
+        }
+    }
+
+    fn is_record_due(&self, outcome: &Outcome) -> bool {
+        self.unrecorded && !outcome.unrecorded
+    }
+
+    fn note_record(&mut self, written: Result<(), RecordError>, outcome: &mut Outcome) {
+        match written {
+            Ok(()) => self.unrecorded = false,
+            Err(problem) => {
+                outcome.unrecorded = true;
+                // No family is affected: Services work without it.
+                let error = KernelError::new("record virtual servers", &problem);
+                outcome.fail(&error, &[]);
             }
         }
     }

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use portolan_plan::{Family, FrontendKind, NodePlan, Protocol, ServiceId};
+use portolan_plan::{Dataplane, Family, FrontendKind, NodePlan, Protocol, ServiceId};
+use portolan_reconcile::nftables::{ObservedTable, ObservedTables, Tables};
 use portolan_reconcile::{
-    Connections, Desired, HostNetwork, Observed, RealServerKey, RealServers, VirtualServer,
+    Connections, Desired, Facts, HostNetwork, Observed, RealServerKey, RealServers, VirtualServer,
     VirtualServerKey, flags,
 };
 use serde::Serialize;
@@ -27,6 +28,8 @@ pub type LastPlan<'a> = Option<(&'a NodePlan, &'a Origin)>;
 pub struct Found<'a> {
     /// The kernel state.
     pub observed: &'a Observed,
+    /// The tables of nftables; `None` if there are none.
+    pub tables: Option<&'a ObservedTables>,
     /// The number of connections of each real server.
     pub connections: &'a Connections,
     /// The virtual servers that are recorded as owned.
@@ -51,8 +54,10 @@ pub struct Shown {
     pub virtual_servers: Vec<ShownServer>,
     /// The agent's sets.
     pub sets: Vec<ShownSet>,
-    /// The agent's rules, by family.
+    /// The agent's rules of iptables, by family; empty on a node that has only the tables.
     pub rules: Vec<ShownRules>,
+    /// The tables of nftables, if there are any.
+    pub tables: Vec<ShownTable>,
     /// Why the deadlines of draining real servers are unknown; `null` if they are known.
     pub drains_problem: Option<String>,
 }
@@ -159,6 +164,18 @@ pub struct ShownSet {
     pub members: Option<Vec<String>>,
 }
 
+/// A table of nftables.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShownTable {
+    /// The family.
+    pub family: Family,
+    /// Its number of frontends, including those that are refused.
+    pub frontends: usize,
+    /// Its number of elements that the agent never writes.
+    pub foreign_elements: usize,
+}
+
 /// The agent's rules of a family.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -175,18 +192,16 @@ impl Shown {
     /// Builds the output.
     pub fn of(found: &Found<'_>) -> Self {
         let owners = owners(found.plan, &found.observed.host);
-        let wanted = found
-            .plan
-            .and_then(|(plan, _)| Desired::new(plan, &found.observed.host));
-        let nothing = BTreeMap::new();
-        let wanted = wanted
-            .as_ref()
-            .map_or(&nothing, |desired| &desired.virtual_servers);
-        let held = &found.observed.virtual_servers;
+        let wanted = wanted(found);
+        let of_tables = found.tables.map(ObservedTables::virtual_servers);
+        let of_tables = of_tables.unwrap_or_default();
+        let mut held = found.observed.virtual_servers.clone();
+        // While a node changes to nftables, connections of before are left in IPVS.
+        held.extend(of_tables.clone());
         let places: BTreeSet<_> = held.keys().chain(wanted.keys()).collect();
         let server = |place: &&VirtualServerKey| {
             let counts = found.connections.get(place);
-            let is_owned = found.recorded.contains(place);
+            let is_owned = found.recorded.contains(place) || of_tables.contains_key(place);
             let other = if is_owned { Owner::Agent } else { Owner::Other };
             let owner = owners.get(place).cloned().unwrap_or(other);
             let count =
@@ -204,7 +219,8 @@ impl Shown {
             plan: found.plan.map(|(plan, origin)| shown_plan(plan, origin)),
             virtual_servers,
             sets: sets(found.observed, found.entries),
-            rules: rules(found.observed),
+            rules: rules(found),
+            tables: tables(found.tables),
             drains_problem: found.drains.as_ref().err().cloned(),
         }
     }
@@ -327,13 +343,38 @@ fn sets(observed: &Observed, entries: bool) -> Vec<ShownSet> {
     observed.sets.iter().map(set).collect()
 }
 
-fn rules(observed: &Observed) -> Vec<ShownRules> {
+fn rules(found: &Found<'_>) -> Vec<ShownRules> {
+    let observed = found.observed;
     let of_family = |family: Family| ShownRules {
         family,
         loaded: observed.rules.get(&family).map(|rules| rules.len()),
         problem: observed.unread_rules.get(&family).cloned(),
     };
-    Family::BOTH.into_iter().map(of_family).collect()
+    let all = Family::BOTH.into_iter().map(of_family);
+    let has_tables = !tables(found.tables).is_empty();
+    all.filter(|rules| !has_tables || rules.loaded.is_some_and(|count| count > 0))
+        .collect()
+}
+
+fn tables(tables: Option<&ObservedTables>) -> Vec<ShownTable> {
+    let tables = tables.into_iter().flat_map(|tables| &tables.tables);
+    let table = |(family, table): (&Family, &ObservedTable)| ShownTable {
+        family: *family,
+        frontends: table.frontends.len(),
+        foreign_elements: table.foreign.len(),
+    };
+    tables.map(table).collect()
+}
+
+/// The virtual servers of the plan, in the dataplane of its settings.
+fn wanted(found: &Found<'_>) -> BTreeMap<VirtualServerKey, VirtualServer> {
+    let host = &found.observed.host;
+    let facts = found.plan.and_then(|(plan, _)| Facts::new(plan, host));
+    let of = |facts: Facts| match facts.settings().dataplane {
+        Dataplane::Ipvs => Desired::of(&facts, host, &BTreeSet::new()).virtual_servers,
+        Dataplane::Nftables => Tables::of(&facts).applied().virtual_servers(),
+    };
+    facts.map(of).unwrap_or_default()
 }
 
 /// Formats the time since `then`, for example `3 min ago`.

@@ -138,6 +138,17 @@ fn head(text: &mut String, shown: &Shown, style: Style, now: SystemTime) {
         let state = style.yellow(&format!("{drains}, deadlines unknown: {problem}"));
         line(text, &format!("  draining         {state}"));
     }
+    for table in &shown.tables {
+        let foreign = match table.foreign_elements {
+            0 => String::new(),
+            count => style.yellow(&format!(", {count} elements of other programs")),
+        };
+        let (family, count) = (table.family, table.frontends);
+        line(
+            text,
+            &format!("  {family} table       {count} frontends{foreign}"),
+        );
+    }
     for rules in &shown.rules {
         let state = match (&rules.problem, rules.loaded) {
             (Some(problem), _) => style.red(&format!("cannot be read: {problem}")),

@@ -15,6 +15,8 @@ pub struct TrafficTotals {
     pub services: BTreeMap<ServiceId, Traffic>,
     /// The sum of all other Services.
     pub others: Traffic,
+    /// Whether the dataplane counts connections only, and neither packets nor bytes.
+    pub connections_only: bool,
 }
 
 /// Sums the traffic per Service.
@@ -33,6 +35,11 @@ impl Meter {
             most,
             ..Self::default()
         }
+    }
+
+    /// Makes the next read the first one of other counters.
+    pub fn forget(&mut self) {
+        self.last = None;
     }
 
     /// Adds the kernel's counters to the totals. Virtual servers without an owner are ignored. Traffic before the
@@ -179,6 +186,18 @@ mod tests {
         let totals = meter.read(seen(501), &owners([1, 2]));
         let each = [1, 2].map(|number| (service(number), carried(1)));
         assert_eq!(totals.services, each.into());
+    }
+
+    #[test]
+    fn counters_of_another_origin_are_not_compared() {
+        let mut meter = begun(5);
+        let owners = owners([1]);
+        let seen = |count| vec![(server(1), carried(count))];
+        meter.read(seen(500), &owners);
+        meter.forget();
+        meter.read(seen(700), &owners);
+        let totals = meter.read(seen(701), &owners);
+        assert_eq!(totals.services, [(service(1), carried(501))].into());
     }
 
     #[test]

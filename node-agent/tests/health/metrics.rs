@@ -235,12 +235,15 @@ fn traffic_is_reported_by_service_and_as_a_sum_of_the_rest() {
     let totals = TrafficTotals {
         services: [(super::node::service("web"), carried(7))].into(),
         others: carried(1),
+        connections_only: false,
     };
-    let page = metrics_of(Some(totals)).page().unwrap();
-    let lines = page
-        .lines()
-        .filter(|line| line.starts_with("portolan_service"));
-    insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"), @r#"
+    let lines = |totals| {
+        let page = metrics_of(Some(totals)).page().unwrap();
+        let mut lines: Vec<_> = page.lines().collect();
+        lines.retain(|line| line.starts_with("portolan_service"));
+        lines.join("\n")
+    };
+    insta::assert_snapshot!(lines(totals.clone()), @r#"
     portolan_service_connections_total{namespace="shop",service="web"} 7
     portolan_service_connections_total{namespace="",service="(others)"} 1
     portolan_service_packets_total{namespace="shop",service="web",direction="in"} 2
@@ -251,6 +254,14 @@ fn traffic_is_reported_by_service_and_as_a_sum_of_the_rest() {
     portolan_service_bytes_total{namespace="shop",service="web",direction="out"} 5
     portolan_service_bytes_total{namespace="",service="(others)",direction="in"} 4
     portolan_service_bytes_total{namespace="",service="(others)",direction="out"} 5
+    "#);
+    let connections_only = TrafficTotals {
+        connections_only: true,
+        ..totals
+    };
+    insta::assert_snapshot!(lines(connections_only), @r#"
+    portolan_service_connections_total{namespace="shop",service="web"} 7
+    portolan_service_connections_total{namespace="",service="(others)"} 1
     "#);
     assert!(
         !metrics_of(None)

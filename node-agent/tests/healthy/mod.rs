@@ -8,7 +8,7 @@ use portolan_agent::doctor::facts::{Disk, Module, RUN_ESTIMATION, Sets, Tracked,
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::kernel::linux::{Dump, MODULES, Tables, Variant};
 use portolan_agent::saved::Origin;
-use portolan_plan::{Family, NodePlan};
+use portolan_plan::{Dataplane, Family, NodePlan};
 use portolan_reconcile::rules::{CHAIN_PREFIX, Rules};
 use portolan_reconcile::{
     HostAddress, HostInterface, HostRoute, InterfaceKind, Machine, Observed, SetId,
@@ -60,6 +60,7 @@ pub(crate) fn healthy() -> Facts {
             names: SetId::all().map(|id| id.to_string()).collect(),
             own: observed.sets.clone(),
         }),
+        own_tables: Err("nf_tables is not loaded".into()),
         network: Ok(observed.network()),
         servers: Ok(observed.virtual_servers),
         device: "portolan0".into(),
@@ -82,6 +83,24 @@ pub(crate) fn healthy() -> Facts {
 }
 
 /// The kernel state after an agent has run, on a node with one network, and the plan.
+/// A healthy node whose plan asks for nftables.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn with_nftables() -> Facts {
+    let mut document = document();
+    document.settings.dataplane = Dataplane::Nftables;
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    running.program(document.clone());
+    let own = running.stop().tables().lock().observed.clone();
+    let mut facts = healthy();
+    facts.plan = Ok(Some((document.into_plan().unwrap(), origin())));
+    facts.record = Ok(Some([].into()));
+    facts.servers = Err("IPVS is not loaded".into());
+    facts.sets = Err("address sets (ip_set) are not loaded".into());
+    facts.own_tables = Ok(own);
+    facts
+}
+
 fn programmed() -> (Observed, NodePlan) {
     let state = TempDir::new().unwrap();
     let running = Running::start(SharedModel::default(), state.path());

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,6 +13,7 @@ use portolan_agent::kernel::SharedModel;
 use portolan_agent::plan_watch::PlanWatch;
 use portolan_agent::programmer::{Applied, FlowCounters, Programmer};
 use portolan_agent::record::Record;
+use portolan_agent::traffic::TrafficTotals;
 use portolan_plan::{Change, EntryHash, PlanDocument, PlanHash, StagedChanges};
 use portolan_reconcile::HostAddress;
 use tokio::sync::watch;
@@ -34,6 +36,7 @@ pub(crate) struct Running {
     applied: watch::Receiver<Applied>,
     draining: watch::Receiver<BTreeSet<IpAddr>>,
     flow_counters: watch::Receiver<FlowCounters>,
+    traffic: watch::Receiver<Arc<TrafficTotals>>,
     thread: JoinHandle<()>,
 }
 
@@ -50,9 +53,10 @@ impl Running {
         let (send, applied) = watch::channel(Applied::default());
         let record = Record::open(state).unwrap();
         let (drains, draining) = watch::channel(BTreeSet::new());
-        let programmer =
+        let mut programmer =
             Programmer::new(kernel.clone(), plans.clone(), record, send, drains, health);
         let flow_counters = programmer.flow_counters();
+        let traffic = programmer.traffic(NonZeroU32::MIN);
         let thread = std::thread::spawn(move || programmer.run());
         Self {
             kernel,
@@ -60,6 +64,7 @@ impl Running {
             applied,
             draining,
             flow_counters,
+            traffic,
             thread,
         }
     }
@@ -139,6 +144,11 @@ impl Running {
     /// The counters of the cleanup of stale UDP flows.
     pub(crate) fn flow_counters(&self) -> FlowCounters {
         self.flow_counters.borrow().clone()
+    }
+
+    /// The traffic of Services; only one has counters of its own.
+    pub(crate) fn traffic(&self) -> Arc<TrafficTotals> {
+        self.traffic.borrow().clone()
     }
 
     pub(crate) fn stop(self) -> SharedModel {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use portolan_agent::kernel::Kernel as _;
 use portolan_agent::kernel::linux::{IptablesChoice, Rules};
-use portolan_plan::{LocalDetection, NodePlan, PlanDocument, Settings};
+use portolan_agent::kernel::{Kernel as _, LockWait};
+use portolan_plan::{Family, LocalDetection, NodePlan, PlanDocument, Settings};
 use portolan_reconcile::rules::TABLES;
-use portolan_reconcile::{Owned, cleanup};
+use portolan_reconcile::{Desired, Owned, cleanup, diff};
 
 use crate::{DEVICE, Here, plan};
 use netlink_blocking::testing::runner::output_of;
@@ -188,9 +188,8 @@ const LOCK: &str = "/run/xtables.lock";
 /// Time for which another program holds the lock, shorter than the agent's timeout.
 const HELD: Duration = Duration::from_secs(1);
 
-/// S-170: concurrent use of the legacy tables by another program causes no failure. The lock is shared by the whole
-/// machine, so this thread mounts its own `/run`.
-pub(crate) fn the_lock_is_waited_for() {
+/// Mounts an own `/run` for this thread, because the lock is shared by the whole machine.
+fn mount_own_run() {
     unshare(CloneFlags::CLONE_NEWNS).expect("mounts of its own");
     let nothing = None::<&str>;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -203,6 +202,11 @@ pub(crate) fn the_lock_is_waited_for() {
         nothing,
     )
     .unwrap();
+}
+
+/// S-170: concurrent use of the legacy tables by another program causes no failure.
+pub(crate) fn the_lock_is_waited_for() {
+    mount_own_run();
     let mut here = Here::with(IptablesChoice::Legacy);
     let lock = File::create(LOCK).unwrap();
     lock.lock().unwrap();
@@ -218,6 +222,39 @@ pub(crate) fn the_lock_is_waited_for() {
     assert!(loaded > released, "the rules did not wait for the lock");
     assert!(lines_of_ours("legacy") > 40);
     assert_eq!(here.pass(&plan()), []);
+}
+
+/// The number of failed operations of a pass.
+fn failures_of_a_pass(here: &mut Here) -> usize {
+    let observed = here.look();
+    let desired = Desired::new(&plan(), &observed.host).unwrap();
+    let operations = diff(&observed, &desired, &Owned::default());
+    let results = operations.into_iter().flat_map(|(_, ops)| here.apply(&ops));
+    results.filter(Result::is_err).count()
+}
+
+/// S-169: after the agent's timeout it sees whether the lock is free, without waiting for it.
+pub(crate) fn the_release_of_the_lock_is_seen() {
+    mount_own_run();
+    let mut here = Here::with(IptablesChoice::Legacy);
+    assert_eq!(here.rules.lock_wait(), LockWait::None);
+    let lock = File::create(LOCK).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(failures_of_a_pass(&mut here), Family::BOTH.len());
+    assert_eq!(here.rules.lock_wait(), LockWait::Held);
+    // A look at the rules, as after an event of the network, does not end the wait.
+    are_known(&mut here);
+    assert_eq!(here.rules.lock_wait(), LockWait::Held);
+    // Another pass does not wait for the lock again, and so notices its release at once.
+    let begun = Instant::now();
+    assert_eq!(failures_of_a_pass(&mut here), Family::BOTH.len());
+    assert!(begun.elapsed() < HELD, "it took {:?}", begun.elapsed());
+    assert_eq!(here.rules.lock_wait(), LockWait::Held);
+    drop(lock);
+    assert_eq!(here.rules.lock_wait(), LockWait::Released);
+    assert_eq!(here.rules.lock_wait(), LockWait::None, "reported once");
+    assert_ne!(here.pass(&plan()), []);
+    assert_eq!(here.rules.lock_wait(), LockWait::None);
 }
 
 /// Whether rules are known without reading them. Reads them, so that they are known afterwards.

@@ -35,8 +35,8 @@ pub use key::{
 pub use node::NodeEntry;
 pub use plan::{Change, HashMismatch, NodePlan, StagedChanges};
 pub use settings::{
-    CaptureSettings, ConntrackSettings, DiskSettings, DrainSettings, Drift, ExternalIpSettings,
-    HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period, PeriodError,
-    PortRange, PortRangeError, Settings, SettingsPatch, SyncSettings, TimeoutSettings,
+    CaptureSettings, ConntrackSettings, Dataplane, DiskSettings, DrainSettings, Drift,
+    ExternalIpSettings, HostFirewall, ListenSettings, LocalDetection, MasqueradeSettings, Period,
+    PeriodError, PortRange, PortRangeError, Settings, SettingsPatch, SyncSettings, TimeoutSettings,
 };
 pub use terms::{ExternalClients, Family, Policy, Protocol, WhenEmpty};

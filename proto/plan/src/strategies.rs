@@ -12,9 +12,9 @@ use proptest::sample::select;
 use smallvec::SmallVec;
 
 use crate::{
-    Backend, BackendList, Entry, EntryKey, ExternalClients, Family, Frontend, FrontendKind, Head,
-    HeadPort, ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalHealth, NodeEntry, Period,
-    Policy, Protocol, Scope, ScopeKind, ServiceId, Settings, WhenEmpty,
+    Backend, BackendList, Dataplane, Entry, EntryKey, ExternalClients, Family, Frontend,
+    FrontendKind, Head, HeadPort, ListChoice, ListKey, ListUse, Local, LocalEndpoint, LocalHealth,
+    NodeEntry, Period, Policy, Protocol, Scope, ScopeKind, ServiceId, Settings, WhenEmpty,
 };
 
 /// The node of the generated plans.
@@ -209,9 +209,12 @@ pub fn local() -> impl Strategy<Value = Local> {
 pub fn node() -> impl Strategy<Value = NodeEntry> {
     let scheduler = select(vec!["rr", "lc", "mh"]);
     let udp = select(vec![0, 60]);
-    (scheduler, any::<bool>(), 0u8..32, any::<bool>(), udp).prop_map(
-        |(scheduler, all, bit, eligible, udp)| {
+    let dataplane = select(vec![Dataplane::Ipvs, Dataplane::Nftables]);
+    let masquerade = (any::<bool>(), 0u8..32);
+    (scheduler, masquerade, any::<bool>(), udp, dataplane).prop_map(
+        |(scheduler, (all, bit), eligible, udp, dataplane)| {
             let mut settings = Settings {
+                dataplane,
                 scheduler: scheduler.into(),
                 ..Settings::default()
             };

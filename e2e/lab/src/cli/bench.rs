@@ -12,6 +12,8 @@ pub(super) enum Bench {
     Node(Node),
     /// Measures the stream: agents of thousands of nodes, one change, many changes, another controller
     Stream(Stream),
+    /// Measures Portolan beside kube-proxy on this machine's kernel: start, one change, memory, connections
+    Peers(Peers),
     /// Measures traces: cold sync and a change without traces, with one trace per hundred changes, with a trace of each
     /// change
     Traces(Traces),
@@ -22,7 +24,7 @@ pub(super) struct Node {
     /// Where the benchmark runs
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
-    /// Options: --services N, --endpoints N, --runs N, -o json
+    /// Options: --services N, --endpoints N, --runs N, --dataplane nftables, -o json
     #[arg(
         value_name = "OPTION",
         allow_hyphen_values = true,
@@ -34,6 +36,17 @@ pub(super) struct Node {
 #[derive(Args)]
 pub(super) struct Stream {
     /// Options: --agents N, --services N, --endpoints N, --churn SECONDS, --insecure, -o json
+    #[arg(
+        value_name = "OPTION",
+        allow_hyphen_values = true,
+        trailing_var_arg = true
+    )]
+    words: Vec<String>,
+}
+
+#[derive(Args)]
+pub(super) struct Peers {
+    /// Options: --services N, --endpoints N, --runs N, --dataplane ipvs, -o json
     #[arg(
         value_name = "OPTION",
         allow_hyphen_values = true,
@@ -62,6 +75,9 @@ impl Bench {
             }
             // On a control plane of this machine.
             Self::Stream(Stream { words }) => cluster::measure(&command("stream", &words), sink),
+            Self::Peers(Peers { words }) => {
+                cluster::measure_with_nodes(&command("peers", &words), sink)
+            }
             Self::Traces(Traces { words }) => cluster::measure(&command("traces", &words), sink),
         }
     }

@@ -16,7 +16,7 @@ use super::chart::Container;
 use super::contents::{crates_path, place_of};
 use super::debian;
 use super::oci::{Image, Kind, look};
-use super::recipe::{PACKAGES_LABEL, PATH, Recipe};
+use super::recipe::{IPTABLES, PACKAGES_LABEL, PATH, Recipe};
 use crate::{nested, process, progress};
 
 /// The rules that the agent loads, in all forms in tests.
@@ -34,6 +34,14 @@ const TOOLS: &[&str] = &[
 ];
 /// The agent's other tools, each with an argument without effect.
 const BESIDES: &[(&str, &str)] = &[("modprobe", "--version"), ("nft", "--version")];
+/// Parts of paths of what only the IPVS dataplane needs. A library of nft has xtables in its name.
+const OF_IPVS: &[&str] = &[
+    "bin/iptables",
+    "bin/ip6tables",
+    "bin/xtables",
+    "/xtables/",
+    "bin/ipset",
+];
 /// The agent's message about a missing tool.
 const NOT_FOUND: &str = "install the package";
 /// Number of starts of a program that succeeds and prints nothing. Every program started by the checks prints
@@ -101,7 +109,7 @@ impl Subject<'_> {
     pub(super) fn check(&self, checks: &mut Checks<'_>) -> Result<()> {
         let name = self.recipe.name;
         // Whether this machine can start containers does not depend on the image.
-        let asked = [name, "--version"].map(str::to_owned);
+        let asked = [self.recipe.program, "--version"].map(str::to_owned);
         self.store.run_in(name, &[], &asked)?;
         checks.check(
             &format!("{name}: declares user and entrypoint"),
@@ -116,7 +124,7 @@ impl Subject<'_> {
             &format!("{name}: has the licence of every package"),
             self.licences(),
         )?;
-        let own = |container: &&Container| container.program() == name;
+        let own = |container: &&Container| container.program() == self.recipe.program;
         for container in self.containers.iter().filter(own) {
             let missing = container.missing(&self.image.places, PATH, self.recipe.user);
             let what = format!(
@@ -131,17 +139,29 @@ impl Subject<'_> {
         if self.recipe.packages.is_empty() {
             return Ok(());
         }
+        for (program, word) in BESIDES {
+            let ran = self.run(&[], &[program, word]).map(drop);
+            checks.check(&format!("{name}: {program} starts"), ran)?;
+        }
+        if !self.recipe.packages.contains(&IPTABLES) {
+            let what = format!("{name}: has nothing of iptables and ipset");
+            return checks.check(&what, none(&self.of_ipvs()));
+        }
         let what = format!("{name}: has the extensions that the agent's rules need");
         checks.check(&what, self.extensions())?;
         for tool in TOOLS {
             checks.check(&format!("{name}: {tool} starts"), self.tool(tool))?;
         }
-        for (program, word) in BESIDES {
-            let ran = self.run(&[], &[program, word]).map(drop);
-            checks.check(&format!("{name}: {program} starts"), ran)?;
-        }
         let what = format!("{name}: doctor misses no tool");
         checks.check(&what, self.doctor())
+    }
+
+    /// Paths of programs and files that only the IPVS dataplane needs.
+    fn of_ipvs(&self) -> Vec<&String> {
+        let places = self.image.places.keys();
+        places
+            .filter(|place| OF_IPVS.iter().any(|word| place.contains(word)))
+            .collect()
     }
 
     fn configuration(&self) -> Result<()> {
@@ -183,7 +203,7 @@ impl Subject<'_> {
             .filter_map(|one| one.split_once('='));
         let names: Vec<&str> = names
             .map(|(name, _)| name)
-            .chain([self.recipe.name])
+            .chain([self.recipe.program])
             .collect();
         ensure!(names.len() > 1, "there is not even a C library: {packages}");
         let paths = names.iter().map(|name| debian::copyright_path(name));
@@ -202,8 +222,8 @@ impl Subject<'_> {
     }
 
     fn version(&self) -> Result<()> {
-        let said = self.run(&[], &[self.recipe.name, "--version"])?;
-        let wanted = format!("{} {}", self.recipe.name, self.version);
+        let said = self.run(&[], &[self.recipe.program, "--version"])?;
+        let wanted = format!("{} {}", self.recipe.program, self.version);
         ensure!(
             said.trim() == wanted,
             "it says `{}`, not `{wanted}`",
@@ -251,10 +271,10 @@ impl Subject<'_> {
     /// It may fail on this machine for good reasons, but not because of the image.
     fn doctor(&self) -> Result<()> {
         let agent = self.containers.iter().find(|container| {
-            container.program() == self.recipe.name && !container.capabilities.is_empty()
+            container.program() == self.recipe.program && !container.capabilities.is_empty()
         });
         let capabilities = agent.map_or(&[][..], |agent| &agent.capabilities);
-        let words = [self.recipe.name, "doctor", "--all", "-o", "json"].map(str::to_owned);
+        let words = [self.recipe.program, "doctor", "--all", "-o", "json"].map(str::to_owned);
         let ended = self.store.run_in(self.recipe.name, capabilities, &words)?;
         let said = String::from_utf8_lossy(&ended.stdout);
         let errors = process::last_lines(&ended.stderr, 6);

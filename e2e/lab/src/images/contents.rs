@@ -103,12 +103,12 @@ impl Contents {
         }
         let release = fs::canonicalize("/etc/os-release").context("looking for /etc/os-release")?;
         self.put("/etc/os-release", Entry::File(release));
-        let own = debian::copyright_path(recipe.name);
+        let own = debian::copyright_path(recipe.program);
         self.put(&own, Entry::File(nested::root().join("LICENSE")));
-        let crates = crates::notices(recipe.name, recipe.licences)?;
+        let crates = crates::notices(recipe.program, recipe.licences)?;
         self.put(&crates_path(recipe), Entry::Text(crates));
         if let Some(path) = crates::standard_library()? {
-            let place = format!("/usr/share/doc/{}/standard-library.html", recipe.name);
+            let place = format!("/usr/share/doc/{}/standard-library.html", recipe.program);
             self.put(&place, Entry::File(path));
         }
         Ok(())
@@ -152,12 +152,12 @@ impl Contents {
 
 /// The path of the list of crates in an image.
 pub(super) fn crates_path(recipe: &Recipe) -> String {
-    format!("/usr/share/doc/{}/crates", recipe.name)
+    format!("/usr/share/doc/{}/crates", recipe.program)
 }
 
 /// The path of the program in an image.
 pub(super) fn place_of(recipe: &Recipe) -> String {
-    format!("/usr/bin/{}", recipe.name)
+    format!("/usr/bin/{}", recipe.program)
 }
 
 fn folder(path: &Path) -> Result<()> {

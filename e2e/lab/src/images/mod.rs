@@ -1,4 +1,4 @@
-//! The two container images: built only from the workspace's programs, files of Debian packages and their
+//! The container images: built only from the workspace's programs, files of Debian packages and their
 //! dependencies, without a base image and without a registry. Each is checked before it is released.
 //!
 //! Touches: the cache, the given folder, `buildah`. Invariant: an archive under its final name has passed every
@@ -46,7 +46,7 @@ pub struct Order {
     pub profile: Profile,
 }
 
-/// Builds both images, checks them, and prints their paths. Returns whether all checks passed.
+/// Builds the images, checks them, and prints their paths. Returns whether all checks passed.
 ///
 /// # Errors
 /// The machine cannot be prepared, a build failed, or something cannot be written; the message has the remedy.
@@ -169,7 +169,7 @@ impl Works {
         }
         drop(fs::remove_file(&archive));
         step.detail("gathering what goes into it");
-        let program = &self.programs.named(recipe.name)?.path;
+        let program = &self.programs.named(recipe.program)?.path;
         let contents = Contents::gather(recipe, program)?;
         contents.write(&root)?;
         step.detail("packing");

@@ -1,10 +1,12 @@
 //! The contents and the metadata of each image. Pure.
 
-/// One image. Its name is also that of its program and of the program's package.
+/// One image.
 #[derive(Debug)]
 pub(super) struct Recipe {
     /// The last part of the chart's repository.
     pub(super) name: &'static str,
+    /// Its program, and the program's package.
+    pub(super) program: &'static str,
     /// Title for registries.
     pub(super) title: &'static str,
     /// Description, one sentence.
@@ -23,6 +25,7 @@ pub(super) struct Recipe {
 pub(super) const IMAGES: &[Recipe] = &[
     Recipe {
         name: "portolan-controller",
+        program: "portolan-controller",
         title: "Portolan controller",
         description: "Watches a Kubernetes cluster once and plans the service proxy of every node.",
         licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND Zlib AND LGPL-2.1-or-later AND \
@@ -36,22 +39,43 @@ pub(super) const IMAGES: &[Recipe] = &[
     },
     Recipe {
         name: "portolan-agent",
+        program: "portolan-agent",
         title: "Portolan node agent",
         description: "Programs IPVS, sets, rules and routes of a Kubernetes node from its plan.",
-        licences: "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND Unicode-3.0 AND \
-                   GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND \
-                   GPL-3.0-or-later WITH GCC-exception-3.1",
+        licences: AGENT_LICENCES,
         // A container's capabilities are those of root in it.
         user: "0:0",
-        packages: &["iptables", "kmod", "netbase", "nftables"],
-        mounts: &[
-            "/etc/portolan/ca",
-            "/etc/portolan/controllers",
-            "/run/secrets/portolan",
-            "/usr/lib/modules",
-            "/var/lib/portolan",
-        ],
+        packages: &[IPTABLES, "kmod", "netbase", "nftables"],
+        mounts: AGENT_MOUNTS,
     },
+    Recipe {
+        name: "portolan-agent-nftables",
+        program: "portolan-agent",
+        title: "Portolan node agent for the nftables dataplane",
+        description: "Programs the nftables tables of a Kubernetes node from its plan; has no iptables.",
+        licences: AGENT_LICENCES,
+        user: "0:0",
+        // The agent only needs to load modules. People list the tables with `nft`.
+        packages: &["kmod", "nftables"],
+        mounts: AGENT_MOUNTS,
+    },
+];
+
+/// The package of what only the IPVS dataplane needs.
+pub(super) const IPTABLES: &str = "iptables";
+
+/// SPDX expression of an agent's program and packages.
+const AGENT_LICENCES: &str = "Apache-2.0 AND BSD-3-Clause AND BSL-1.0 AND ISC AND MIT AND Unicode-3.0 AND \
+     GPL-2.0-only AND GPL-2.0-or-later AND LGPL-2.1-or-later AND LGPL-3.0-or-later AND \
+     GPL-3.0-or-later WITH GCC-exception-3.1";
+
+/// Where the chart mounts folders in the container of an agent.
+const AGENT_MOUNTS: &[&str] = &[
+    "/etc/portolan/ca",
+    "/etc/portolan/controllers",
+    "/run/secrets/portolan",
+    "/usr/lib/modules",
+    "/var/lib/portolan",
 ];
 
 /// PATH.
@@ -268,7 +292,9 @@ mod tests {
     #[test]
     fn images_are_named_as_the_chart_names_them() {
         let rendered = read("e2e/api/chart/minimal.yaml");
-        for recipe in IMAGES {
+        let named_by_chart = IMAGES.iter().filter(|recipe| recipe.name == recipe.program);
+        assert_eq!(named_by_chart.clone().count(), 2);
+        for recipe in named_by_chart {
             let image = format!("image: registry.example.com/portolan/{}:", recipe.name);
             assert!(rendered.contains(&image), "{image}");
         }

@@ -1,6 +1,6 @@
-//! The container images for tests: agnhost and pause.
+//! The container images for tests: pause, agnhost, the server of a conntrack test, and CoreDNS.
 //!
-//! Touches: the cache, `cc`, `buildah`. Nothing is downloaded from a registry: both are built from the sources that
+//! Touches: the cache, `cc`, `buildah`. Nothing is downloaded from a registry: they are built from the sources that
 //! the tools were built from, and from the packages of the node.
 
 use std::fs;
@@ -12,6 +12,13 @@ use anyhow::{Context, Result, bail};
 use super::system::System;
 use crate::images::buildah::Store;
 use crate::{process, tools};
+
+/// The built tools in these images.
+pub(super) const PROGRAMS: [&str; 3] = ["agnhost", CONNTRACK_SERVER, "coredns"];
+/// Sends packets that connection tracking regards as invalid.
+const CONNTRACK_SERVER: &str = "regression-issue-74839";
+/// The image of the cluster's DNS in `e2e/real/coredns.yaml`; no such registry exists.
+const COREDNS: &str = "lab.example/coredns:lab";
 
 /// Images in archives.
 pub(super) struct Images {
@@ -28,34 +35,36 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
     let store = Store::make()?;
     let wanted = Names::read(assets)?;
     let sources = tools::sources_of_kubernetes()?;
-    let pause = folder.join("pause");
-    fs::create_dir_all(&pause)?;
-    let mut compile = process::program("cc")?;
-    compile
-        .args(["-Os", "-static", "-o"])
-        .arg(pause.join("pause"))
-        .arg(sources.join("build/pause/linux/pause.c"));
-    process::output(&mut compile).context("compiling the program that holds a pod's namespaces")?;
-    let root = agnhost(system, assets, &sources, folder)?;
+    let single = |program: &str| single(program, assets, folder);
     let mut archives = Vec::new();
-    for (name, contents, settings) in [
+    for (name, root, program, arguments) in [
         (
-            &wanted.pause,
-            &pause,
-            &[("--entrypoint", "[\"/pause\"]")][..],
+            wanted.pause.as_str(),
+            pause(&sources, folder)?,
+            "pause",
+            None,
         ),
         (
-            &wanted.agnhost,
-            &root,
-            &[("--entrypoint", "[\"/agnhost\"]"), ("--cmd", "pause")][..],
+            wanted.agnhost.as_str(),
+            agnhost(system, assets, &sources, folder)?,
+            "agnhost",
+            Some("pause"),
         ),
+        (
+            wanted.conntrack.as_str(),
+            single(CONNTRACK_SERVER)?,
+            CONNTRACK_SERVER,
+            None,
+        ),
+        (COREDNS, single("coredns")?, "coredns", None),
     ] {
         let archive = folder.join(format!("image-{}.tar", archives.len()));
-        store.build_for_tests(contents, settings, &archive, name)?;
+        let entry = entry(program);
+        let mut settings = vec![("--entrypoint", &*entry)];
+        settings.extend(arguments.map(|text| ("--cmd", text)));
+        store.build_for_tests(&root, &settings, &archive, name)?;
         archives.push(archive);
-    }
-    for used in [&pause, &root] {
-        fs::remove_dir_all(used).with_context(|| format!("removing {}", used.display()))?;
+        fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
     }
     let others = wanted.same.into_iter();
     let tags = others.map(|other| (wanted.agnhost.clone(), other));
@@ -65,9 +74,41 @@ pub(super) fn make(system: &System, assets: &Path, folder: &Path) -> Result<Imag
     })
 }
 
+/// The entry point of an image with this program at its root, as JSON.
+fn entry(program: &str) -> String {
+    format!("[\"/{program}\"]")
+}
+
+/// The contents of an image with nothing but this tool.
+fn single(program: &str, assets: &Path, folder: &Path) -> Result<PathBuf> {
+    let root = empty(folder, program)?;
+    let copied = fs::copy(assets.join(program), root.join(program));
+    copied.with_context(|| format!("copying {program}"))?;
+    Ok(root)
+}
+
+/// A new folder for the contents of an image.
+fn empty(folder: &Path, name: &str) -> Result<PathBuf> {
+    let root = folder.join(format!("contents-{name}"));
+    fs::create_dir_all(&root).with_context(|| format!("creating {}", root.display()))?;
+    Ok(root)
+}
+
+/// The contents of pause: its program.
+fn pause(sources: &Path, folder: &Path) -> Result<PathBuf> {
+    let root = empty(folder, "pause")?;
+    let mut compile = process::program("cc")?;
+    compile
+        .args(["-Os", "-static", "-o"])
+        .arg(root.join("pause"))
+        .arg(sources.join("build/pause/linux/pause.c"));
+    process::output(&mut compile).context("compiling the program that holds a pod's namespaces")?;
+    Ok(root)
+}
+
 /// The contents of agnhost: its program, CoreDNS, and the Debian of the nodes without what only nodes need.
 fn agnhost(system: &System, assets: &Path, sources: &Path, folder: &Path) -> Result<PathBuf> {
-    let root = folder.join("agnhost");
+    let root = folder.join("contents-agnhost");
     let mut copy = process::program("cp")?;
     process::output(copy.arg("-a").arg(system.root()).arg(&root))?;
     for unneeded in [
@@ -97,6 +138,7 @@ struct Names {
     agnhost: String,
     /// Other images that it can replace.
     same: Vec<String>,
+    conntrack: String,
     pause: String,
 }
 
@@ -115,9 +157,10 @@ impl Names {
                 .collect::<Vec<_>>()
         };
         let mut agnhost = find("/e2e-test-images/agnhost:");
+        let conntrack = find(&format!("/e2e-test-images/{CONNTRACK_SERVER}:")).pop();
         let pause = find("/pause:").pop();
-        let (Some(first), Some(pause)) = (agnhost.pop(), pause) else {
-            bail!("`e2e.test --list-images` names no agnhost or no pause image");
+        let (Some(first), Some(conntrack), Some(pause)) = (agnhost.pop(), conntrack, pause) else {
+            bail!("`e2e.test --list-images` names no image agnhost, {CONNTRACK_SERVER} or pause");
         };
         // Tests start Debian programs in these, and this image contains them all.
         agnhost.extend(
@@ -132,6 +175,7 @@ impl Names {
         Ok(Self {
             agnhost: first,
             same: agnhost,
+            conntrack,
             pause,
         })
     }
@@ -144,12 +188,66 @@ mod tests {
     #[test]
     fn images_have_the_names_that_the_tests_ask_for() {
         let list = "x.example/private/agnhost:1\nr.example/e2e-test-images/agnhost:2.5\n\
-                    r.example/pause:3.10\nr.example/e2e-test-images/agnhost:2.6\n";
+                    r.example/pause:3.10\nr.example/e2e-test-images/agnhost:2.6\n\
+                    r.example/e2e-test-images/regression-issue-74839:1.4\n";
         let names = Names::of(list).unwrap();
         assert_eq!(names.agnhost, "r.example/e2e-test-images/agnhost:2.6");
         assert_eq!(names.same, ["r.example/e2e-test-images/agnhost:2.5"]);
+        assert_eq!(
+            names.conntrack,
+            "r.example/e2e-test-images/regression-issue-74839:1.4"
+        );
         assert_eq!(names.pause, "r.example/pause:3.10");
         let error = Names::of("r.example/other:1\n").map(|_| ()).unwrap_err();
         assert!(error.to_string().contains("agnhost"), "{error}");
+        let (list, _) = list.split_once("r.example/e2e-test-images/reg").unwrap();
+        let error = Names::of(list).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains(CONNTRACK_SERVER), "{error}");
+    }
+
+    #[test]
+    fn the_clusters_dns_runs_this_image_and_its_tools_are_built() {
+        let objects = include_str!("../../../real/coredns.yaml");
+        assert!(objects.contains(&format!("image: {COREDNS}\n")));
+        let tools = tools::NODE_MODULES.iter().flat_map(|module| module.tools);
+        let built: Vec<&str> = tools.map(|tool| tool.name).collect();
+        assert!(
+            PROGRAMS.iter().all(|name| built.contains(name)),
+            "{built:?}"
+        );
+        assert_eq!(entry("coredns"), "[\"/coredns\"]");
+    }
+
+    #[test]
+    fn every_plugin_of_the_clusters_dns_and_of_tests_is_compiled_in() {
+        let program = include_str!("../../../tools/coredns/main.go");
+        let objects = include_str!("../../../real/coredns.yaml");
+        let (_, corefile) = objects.split_once("Corefile: |\n").unwrap();
+        let (corefile, _) = corefile.split_once("\n---\n").unwrap();
+        // Directives are two steps deep; deeper lines are their options.
+        let directives = corefile.lines().filter_map(|line| {
+            let line = line.strip_prefix("        ")?;
+            let word = line.split(' ').next()?;
+            (!word.is_empty() && word != "}").then_some(word)
+        });
+        let directives: Vec<&str> = directives.collect();
+        assert!(directives.contains(&"kubernetes") && directives.contains(&"reload"));
+        // The nameserver outside of the cluster, and the Corefiles that tests bring.
+        let others = [
+            "file",
+            "forward",
+            "health",
+            "hosts",
+            "kubernetes",
+            "log",
+            "ready",
+        ];
+        for directive in directives.iter().chain(&others) {
+            // One has a package of another name.
+            let package = directive.replace("prometheus", "metrics");
+            for part in [format!("{directive:?},"), format!("/plugin/{package}\"\n")] {
+                assert!(program.contains(&part), "{part}");
+            }
+        }
     }
 }

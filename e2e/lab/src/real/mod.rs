@@ -4,6 +4,7 @@
 
 mod earlier;
 mod images;
+mod iperf;
 mod store;
 mod system;
 

@@ -76,7 +76,10 @@ fn key(
     let mut hasher = DefaultHasher::new();
     (RECIPE, system.disk()).hash(&mut hasher);
     earlier.map(|earlier| &earlier.revision).hash(&mut hasher);
-    for name in ["agnhost", "coredns", "e2e.test", "containerd"] {
+    for name in images::PROGRAMS
+        .into_iter()
+        .chain(["e2e.test", "containerd"])
+    {
         fs::canonicalize(assets.join(name))?.hash(&mut hasher);
     }
     for name in PORTOLAN {
@@ -97,7 +100,7 @@ fn build(
     folder: &Path,
     step: &Step,
 ) -> Result<usize> {
-    step.detail("making agnhost");
+    step.detail("making those of tests");
     let images = images::make(system, assets, folder)?;
     let mut archives = images.archives;
     step.detail("making those of Portolan");

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use super::iperf;
 use crate::guest::archive::Archive;
 use crate::guest::image::add_file;
 use crate::guest::kernel::{self, Kernel};
@@ -26,6 +27,7 @@ const RECIPE: &[&str] = &[
     INIT,
     NODE,
     include_str!("system.rs"),
+    include_str!("iperf.rs"),
     include_str!("../guest/kernel.rs"),
 ];
 
@@ -145,12 +147,17 @@ fn build(system: &System, assets: &Path, step: &Step) -> Result<String> {
     fs::copy(&kernel.image, system.kernel()).context("copying the kernel")?;
     step.detail("installing Debian");
     debootstrap(&system.root())?;
+    step.detail("adding iperf");
+    iperf::add(&system.root(), &folder.join("iperf"))?;
     step.detail("adding modules and programs");
     furnish(&system.root(), &kernel, assets)?;
     write_initrd(&system.initrd(), &kernel)?;
     step.detail("writing the disk");
     make_disk(&system.root(), &system.disk(), SIZE)?;
-    fs::remove_dir_all(folder.join("kernel")).context("removing the unpacked kernel")?;
+    for unpacked in ["kernel", "iperf"] {
+        fs::remove_dir_all(folder.join(unpacked))
+            .with_context(|| format!("removing the unpacked {unpacked}"))?;
+    }
     Ok(format!(
         "Linux {}, {} packages beside the smallest Debian",
         kernel.release,

@@ -175,7 +175,9 @@ fn a_proof_needs_a_tier_that_has_tests() {
     for name in ["a::b::c", "fast/a::b::c", "lint/a::b::c", "pure/"] {
         let wrong = complaint(&proved(name), &ran(&["a::b::c"], &[]));
         assert!(
-            wrong.contains("no tier that has tests; write one of pure, unit, namespaces, images"),
+            wrong.contains(
+                "no tier that has tests; write one of pure, unit, namespaces, nftables, images"
+            ),
             "{wrong}"
         );
     }

@@ -38,6 +38,9 @@ pub const LONG: &[(&str, &str)] = &[
     ),
 ];
 
+/// Scenarios that measure response times, which other units would lengthen.
+pub const TIMED: &[&str] = &["limits", "flood", "replicas"];
+
 /// Tests that read documents, and tests named in documents.
 pub const DOCUMENTS: Targets = Targets::Named(&["documents", "invariants", "reference"]);
 
@@ -139,6 +142,24 @@ pub const TIERS: &[Tier] = &[
             Work::Tests("portolan-agent", Targets::Named(&["namespaces"])),
         ],
         long: &[],
+    },
+    Tier {
+        name: "nftables",
+        title: "scenarios and the demo with the nftables dataplane",
+        work: &[
+            Work::Nftables(&["restarts", "draining", "udp", "addresses"]),
+            Work::NftablesDemo,
+        ],
+        long: &[Work::Nftables(&[
+            "rollout",
+            "coexistence",
+            "packet-path",
+            "external-path",
+            "detection-modes",
+            "drift",
+            "faults",
+            "metrics",
+        ])],
     },
     Tier {
         name: "mutations",
@@ -294,6 +315,8 @@ const GUEST_LONG: &[Work] = &[
     guest("metrics", 23),
     guest("doctor", 60),
     guest("ipvs-rate", 30),
+    guest("dataplanes", 400),
+    guest("listing", 30),
     guest("bare", 30),
     guest("bootstrap", 80),
 ];

@@ -7,9 +7,10 @@ use clap::ValueEnum as _;
 use crate::fuzz::LONG_SECONDS;
 use crate::mutate::Subject;
 use crate::nested::Profile;
+use crate::scenarios::NFTABLES;
 use crate::test_builds;
 use crate::tools::Release;
-pub use list::{DOCUMENTS, LONG, TIERS};
+pub use list::{DOCUMENTS, LONG, TIERS, TIMED};
 
 /// The package whose tests simulate more seeds in long runs.
 pub const SIMULATION: &str = "portolan-simulation";
@@ -27,6 +28,8 @@ pub enum Work {
     IpvsTest(&'static str, Targets, &'static [&'static str]),
     /// A scenario of `portolan-scenarios run`, on a kernel with IPVS.
     Scenario(Scenario),
+    /// Scenarios with the nftables dataplane, on a kernel with what they need.
+    Nftables(&'static [&'static str]),
     /// Scenarios on the kernel of another Debian release, by the first two numbers of its version.
     Kernel(&'static str),
     /// A scenario of `portolan-scenarios cluster`, on a real API server.
@@ -55,6 +58,8 @@ pub enum Work {
     RealCommand(&'static str),
     /// The demo, with its closing line.
     Demo,
+    /// The demo with the nftables dataplane, with its closing line.
+    NftablesDemo,
     /// The demo with a real API server, with traces and its closing line.
     ClusterDemo,
 }
@@ -126,6 +131,7 @@ impl Work {
             Self::IpvsTest(package, ..) => package.to_owned(),
             Self::Examples(_) => "examples".to_owned(),
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
+            Self::Nftables(names) => names.join(" "),
             Self::Kernel(version) => version.to_owned(),
             Self::Kubernetes(release) => name_of(release),
             Self::Mutations(subject) => subject.name().to_owned(),
@@ -138,7 +144,7 @@ impl Work {
             Self::RealKit => "kit".to_owned(),
             Self::Real(proxy) => proxy.to_owned(),
             Self::RealCommand(name) => name.to_owned(),
-            Self::Demo => "demo".to_owned(),
+            Self::Demo | Self::NftablesDemo => "demo".to_owned(),
             Self::ClusterDemo => "cluster".to_owned(),
         }
     }
@@ -162,6 +168,10 @@ impl Work {
             Self::IpvsTest(..) => "cargo verify --tier guest".to_owned(),
             Self::Scenario(scenario) => format!("cargo lab scenarios {}", scenario.name),
             Self::Cluster(scenario) => format!("cargo lab cluster {}", scenario.name),
+            Self::Nftables(names) => {
+                let names = names.join(" ");
+                format!("cargo lab scenarios {names} {}", NFTABLES.join(" "))
+            }
             Self::Kernel(version) => format!("cargo lab kernels --kernel {version}"),
             Self::Kubernetes(release) => {
                 format!("cargo lab cluster --kubernetes {} --all", name_of(release))
@@ -183,6 +193,7 @@ impl Work {
             Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
             Self::RealCommand(name) => format!("cargo lab real {name}"),
             Self::Demo => "cargo demo".to_owned(),
+            Self::NftablesDemo => format!("cargo demo {}", NFTABLES.join(" ")),
             Self::ClusterDemo => "cargo demo --cluster --traces".to_owned(),
         }
     }
@@ -193,15 +204,24 @@ impl Work {
         match self {
             Self::IpvsTest(..)
             | Self::Scenario(_)
+            | Self::Nftables(..)
             | Self::Kernel(_)
             | Self::Demo
+            | Self::NftablesDemo
             | Self::ClusterDemo => Resource::Guest,
+            Self::Cluster(scenario) if TIMED.contains(&scenario.name) => Resource::Whole,
             Self::Cluster(_) | Self::Kubernetes(_) => Resource::ControlPlane,
             // They compile for minutes, which would disturb other scenarios.
             Self::ShippedScenarios(_) | Self::ShippedCluster(_) => Resource::Whole,
             Self::Real(_) | Self::RealCommand(_) => Resource::Whole,
             _ => Resource::Processor,
         }
+    }
+
+    /// Whether it is a demo, whose last line is its verdict.
+    #[must_use]
+    pub fn is_demo(self) -> bool {
+        matches!(self, Self::Demo | Self::NftablesDemo | Self::ClusterDemo)
     }
 
     /// Whether it needs the programs of the control plane.
@@ -232,6 +252,7 @@ impl Work {
         let first = test.split("::").next();
         match self {
             Self::Tests(package, _) | Self::IpvsTest(package, ..) => first == Some(package),
+            Self::Nftables(names) => first.is_some_and(|first| names.contains(&first)),
             _ => first == Some(&*self.name()),
         }
     }

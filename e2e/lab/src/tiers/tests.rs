@@ -128,6 +128,15 @@ fn what_runs_as_shipped_is_also_run_as_built_for_tests() {
 }
 
 #[test]
+fn scenarios_that_measure_times_have_the_machine_to_themselves() {
+    for name in TIMED {
+        let all = work().filter(|work| matches!(work, Work::Cluster(_)) && work.name() == *name);
+        let resources: Vec<Resource> = all.map(Work::resource).collect();
+        assert_eq!(resources, [Resource::Whole], "{name}");
+    }
+}
+
+#[test]
 fn a_long_form_is_that_of_a_scenario_that_is_run() {
     for (name, _) in LONG {
         let is_run = work().any(|work| {

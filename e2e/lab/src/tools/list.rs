@@ -208,6 +208,11 @@ pub const NODE_MODULES: &[Module] = &[
                 "k8s.io/kubernetes/test/images/agnhost",
                 "some seconds",
             ),
+            of_node(
+                "regression-issue-74839",
+                "k8s.io/kubernetes/test/images/regression-issue-74839",
+                "some seconds",
+            ),
             Tool {
                 kind: Kind::Tests,
                 ..of_node(

@@ -151,15 +151,13 @@ fn outcome(
         (Work::Scenario(_) | Work::Cluster(_), Ok(_)) => {
             Err("its program ended before it".to_owned())
         }
-        (Work::Demo | Work::ClusterDemo, Ok(true)) if !demo::closes_well(&counter.last) => {
-            Err(format!(
-                "the demo exited with 0 but its last line is `{}`",
-                counter.last
-            ))
-        }
+        (work, Ok(true)) if work.is_demo() && !demo::closes_well(&counter.last) => Err(format!(
+            "the demo exited with 0 but its last line is `{}`",
+            counter.last
+        )),
         (_, result) => result,
     };
-    if matches!(work, Work::Demo | Work::ClusterDemo) {
+    if work.is_demo() {
         counter.seen.close(&work.name(), result == Ok(true));
     }
     let (count, complaint) = judge(Some(work), counter.count, result);
@@ -189,9 +187,8 @@ fn judge(work: Option<Work>, seen: Count, result: Result<bool, String>) -> (Coun
             failed_too,
             Some(format!("could not be run to its end: {error}")),
         ),
-        (Some(Work::Check(..) | Work::RealKit | Work::Demo | Work::ClusterDemo), Ok(passed)) => {
-            (one(passed), None)
-        }
+        (Some(Work::Check(..) | Work::RealKit), Ok(passed)) => (one(passed), None),
+        (Some(work), Ok(passed)) if work.is_demo() => (one(passed), None),
         (_, Ok(false)) if seen.failed == 0 => (
             failed_too,
             Some("its program failed without telling of a failed test".to_owned()),

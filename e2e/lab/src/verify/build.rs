@@ -67,6 +67,7 @@ fn runs_programs(unit: &Unit) -> bool {
     match unit.work {
         Work::Tests(package, targets) => package == "portolan-e2e" && targets != Targets::Library,
         Work::Scenario(_)
+        | Work::Nftables(..)
         | Work::Kernel(_)
         | Work::Cluster(_)
         | Work::Kubernetes(_)
@@ -77,6 +78,7 @@ fn runs_programs(unit: &Unit) -> bool {
         | Work::Real(_)
         | Work::RealCommand(_)
         | Work::Demo
+        | Work::NftablesDemo
         | Work::ClusterDemo => true,
         _ => false,
     }

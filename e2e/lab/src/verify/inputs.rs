@@ -140,6 +140,7 @@ impl Inputs<'_> {
             Work::Examples(packages) => self.tests_of(packages, Targets::Library),
             Work::ShippedTests(packages) => self.tests_of(packages, Targets::All),
             Work::Scenario(_)
+            | Work::Nftables(..)
             | Work::ShippedScenarios(_)
             | Work::ShippedCluster(_)
             | Work::Kernel(_)
@@ -149,6 +150,7 @@ impl Inputs<'_> {
             | Work::Real(_)
             | Work::RealCommand(_)
             | Work::Demo
+            | Work::NftablesDemo
             | Work::ClusterDemo => self.programs(work),
             Work::Mutations(subject) => {
                 let mut found = self.tests(subject.package(), Targets::All);

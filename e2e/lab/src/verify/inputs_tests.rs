@@ -352,7 +352,15 @@ fn compiler_packages_kernels_and_settings_run_what_depends_on_them_again() {
     assert!(of_tiers(&packages, &["format", "lint", "docs"]).is_empty());
     assert!(packages.contains(&"guest/drift".to_owned()));
     let guest = after_change_of_machine(|machine| machine.guest_kernel += "x");
-    let tiers = ["demo", "guest", "kernels", "operations", "real"];
+    let tiers = [
+        "demo",
+        "guest",
+        "kernels",
+        "nftables",
+        "operations",
+        "real",
+        "tables",
+    ];
     // And `shipped/guest`.
     let expected = of_tiers(&all(), &tiers).len() + 1;
     assert_eq!(guest.len(), expected, "{guest:?}");

@@ -23,9 +23,11 @@ fn is_other_part(part: &str, work: Work) -> bool {
         work,
         Work::IpvsTest(..)
             | Work::Scenario(_)
+            | Work::Nftables(..)
             | Work::ShippedScenarios(_)
             | Work::Kernel(_)
             | Work::Demo
+            | Work::NftablesDemo
             | Work::ClusterDemo
     );
     let (is_real, makes_images) = (work.is_real(), matches!(work, Work::Images(_)));
@@ -39,7 +41,7 @@ fn is_other_part(part: &str, work: Work) -> bool {
         "mutate" | "mutate.rs" => !matches!(work, Work::Mutations(_)),
         "guest" => !in_guest && !is_real,
         "installed" => !in_guest && !makes_images && !is_real,
-        "demo.rs" | "traced.rs" => !matches!(work, Work::Demo | Work::ClusterDemo),
+        "demo.rs" | "traced.rs" => !work.is_demo(),
         "tools" | "control_plane.rs" => !work.needs_api_server() && !in_guest,
         "scenarios" | "scenarios.rs" => !in_guest && !is_real,
         "cluster.rs" => !matches!(

@@ -87,7 +87,9 @@ impl Machine {
                 | Work::RealKit
                 | Work::Real(_)
                 | Work::RealCommand(_)
+                | Work::Nftables(_)
                 | Work::Demo
+                | Work::NftablesDemo
                 | Work::ClusterDemo
         ) {
             parts.push(self.guest_kernel.clone());

@@ -283,7 +283,7 @@ mod tests {
         let names: Vec<&str> = usual.iter().map(|tier| tier.name).collect();
         assert_eq!(
             names.join(" "),
-            "format lint pure unit namespaces cluster guest demo"
+            "format lint pure unit namespaces nftables cluster guest demo"
         );
         assert_eq!(choose(&["kernels".to_owned()], false).unwrap().len(), 1);
     }

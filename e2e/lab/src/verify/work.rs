@@ -11,7 +11,7 @@ use clap::ValueEnum as _;
 use crate::closing::Aside;
 use crate::nested::{self, Binary, Profile};
 use crate::progress::{print, say};
-use crate::scenarios::{Mode, Place};
+use crate::scenarios::{Mode, NFTABLES, Place, RUN};
 use crate::tiers::{Scenario, TIERS, Targets, Work};
 use crate::tools::Release;
 use crate::traced::Traces;
@@ -121,6 +121,7 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             let words = [&["run"], names, &["--seed", &seed]].concat();
             Ok(scenarios::run(&words, how.place, mode, sink)? == 0)
         }
+        Work::Nftables(names) => run_nftables(names, how, sink),
         Work::ShippedCluster(names) => {
             let seed = how.seed.to_string();
             let words = [names, &["--seed", &seed]].concat();
@@ -152,7 +153,8 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             Ok(real::run(&words, sink)? == 0)
         }
         Work::RealCommand(name) => Ok(real::run(&[name], sink)? == 0),
-        Work::Demo => Ok(demo::run(how.place, Mode::default(), sink)? == 0),
+        Work::Demo => Ok(demo::run(how.place, Mode::default(), &[], sink)? == 0),
+        Work::NftablesDemo => Ok(demo::run(how.place, Mode::default(), &NFTABLES, sink)? == 0),
         Work::ClusterDemo => {
             // No person watches Jaeger in this run.
             let traces = Traces::default();
@@ -160,6 +162,13 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         }
         Work::Scenario(_) | Work::Cluster(_) => bail!("a scenario runs in a batch"),
     }
+}
+
+/// Runs scenarios with the nftables dataplane.
+fn run_nftables(names: &[&str], how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
+    let seed = how.seed.to_string();
+    let words = [&[RUN], names, &NFTABLES, &["--seed", &seed]].concat();
+    Ok(scenarios::run(&words, how.place, Mode::default(), sink)? == 0)
 }
 
 fn run_fuzzer(how: How, sink: &mut dyn Write) -> Result<bool> {

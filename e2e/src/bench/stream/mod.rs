@@ -31,7 +31,10 @@ use tokio::runtime::{Handle, Runtime};
 
 pub use clients::{ClientOptions, run as run_clients};
 pub use misbehaving::{MisbehavingOptions, run as run_misbehaving};
+pub(in crate::bench) use objects::all as create_all;
+pub(in crate::bench) use place::Place;
 pub use place::Way;
+pub(in crate::bench) use process::Controller;
 pub use traces::{Options as TracesOptions, run as run_traces};
 
 use super::Form;
@@ -41,8 +44,7 @@ use crate::stage::Stage;
 use beside::Beside;
 use cpu::Cpu;
 use objects::{LARGE, LARGE_ENDPOINTS, PROBE, Size};
-use place::Place;
-use process::{Agents, Controller};
+use process::Agents;
 use report::Figures;
 use watches::Watches;
 
@@ -99,7 +101,8 @@ struct Prepared {
     kubeconfig: PathBuf,
 }
 
-fn prepare(stage: &Stage, size: Size) -> Result<Prepared> {
+/// A control plane whose controllers do not change what is measured, with our definitions, and a client of it.
+pub(in crate::bench) fn quiet_plane(stage: &Stage) -> Result<(ControlPlane, Runtime, Client)> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -108,11 +111,16 @@ fn prepare(stage: &Stage, size: Size) -> Result<Prepared> {
         controllers: vec!["namespace-controller".into()],
         ..PlaneOptions::default()
     };
-    let services = size.services;
-    progress(&format!("a control plane, and {services} Services in it …"));
     let plane = ControlPlane::start(stage.waits, quiet)?;
     installation::install(|words, input| plane.kubectl_with_input(words, input))?;
     let client = runtime.block_on(client(&plane))?;
+    Ok((plane, runtime, client))
+}
+
+fn prepare(stage: &Stage, size: Size) -> Result<Prepared> {
+    let services = size.services;
+    progress(&format!("a control plane, and {services} Services in it …"));
+    let (plane, runtime, client) = quiet_plane(stage)?;
     runtime.block_on(objects::create(&client, size))?;
     let kubeconfig = plane.user(installation::CONTROLLER, None, Reach::Here)?;
     Ok(Prepared {

@@ -55,7 +55,10 @@ pub(super) async fn create(client: &Client, size: Size) -> Result<()> {
 }
 
 /// Creates objects, many at a time.
-pub(super) async fn all<K>(api: &Api<K>, objects: impl Iterator<Item = Value>) -> Result<()>
+pub(in crate::bench) async fn all<K>(
+    api: &Api<K>,
+    objects: impl Iterator<Item = Value>,
+) -> Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {

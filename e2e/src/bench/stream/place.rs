@@ -48,7 +48,7 @@ impl Way {
     }
 
     /// As words of a command line.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(in crate::bench) fn words(&self) -> Vec<String> {
         let mut words = vec!["--controller".to_owned(), self.controller.to_string()];
         if let Some(folder) = &self.trust {
             words.extend(["--trust".to_owned(), folder.display().to_string()]);
@@ -61,7 +61,7 @@ impl Way {
 const CA: &str = "ca.crt";
 
 /// Where one controller listens, after another.
-pub(super) struct Place {
+pub(in crate::bench) struct Place {
     pub(super) folder: WorkFolder,
     way: Way,
     /// Arguments of the controller.
@@ -70,7 +70,7 @@ pub(super) struct Place {
 
 impl Place {
     /// A Unix socket without authentication.
-    pub(super) fn insecure() -> Result<Self> {
+    pub(in crate::bench) fn insecure() -> Result<Self> {
         let folder = WorkFolder::private()?;
         let way = Way {
             controller: Address::Unix(folder.path.join("controller.sock")),
@@ -129,12 +129,12 @@ impl Place {
     }
 
     /// How agents come there.
-    pub(super) fn way(&self) -> &Way {
+    pub(in crate::bench) fn way(&self) -> &Way {
         &self.way
     }
 
     /// Arguments of the controller.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(in crate::bench) fn words(&self) -> Vec<String> {
         let listen = ["--listen".to_owned(), self.way.controller.to_string()];
         [&listen[..], &self.words].concat()
     }

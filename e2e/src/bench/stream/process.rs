@@ -39,7 +39,7 @@ pub(super) fn milliseconds_since(then: u128) -> f64 {
 }
 
 /// The controller.
-pub(super) struct Controller {
+pub(in crate::bench) struct Controller {
     // Ends before its folder goes.
     running: Option<Running>,
     place: Place,
@@ -64,7 +64,7 @@ impl Page {
 }
 
 impl Controller {
-    pub(super) fn start(
+    pub(in crate::bench) fn start(
         kubeconfig: &Path,
         place: Place,
         more: &[String],
@@ -93,7 +93,7 @@ impl Controller {
     }
 
     /// Where it is.
-    pub(super) fn place(&self) -> &Place {
+    pub(in crate::bench) fn place(&self) -> &Place {
         &self.place
     }
 

@@ -180,7 +180,7 @@ fn set<'lab>(stage: &Stage, reach: &Reach, topology: &'lab Arc<Topology>) -> Res
     let kernels = Node::ALL.map(observe).into_iter().collect::<Result<_>>()?;
     Ok(Scene {
         kernels,
-        cluster: Cluster::new(topology, stage.waits, [])?,
+        cluster: Cluster::new(topology, stage.waits, stage.dataplane, [])?,
         objects: Objects::watch(kubeconfig, "web")?,
         kubelet,
         kubectl,

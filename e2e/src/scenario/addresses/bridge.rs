@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use super::{Checks, Lab, NODE_B};
 use crate::program::Program;
 use crate::topology::world::Node;
-use crate::witness;
 
 const SETTINGS: [&str; 2] = [
     "net/bridge/bridge-nf-call-iptables",
@@ -24,7 +23,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.ip(NODE_B, "address add 172.31.0.1/16 dev cni9")?;
     // Node ports on its address show that the agent has observed the interface, so its settings can be checked.
     let seen = lab.soon("a bridge of others", Instant::now(), || {
-        let servers = witness::virtual_servers(&lab.node(Node::B)?)?;
+        let servers = lab.cluster.virtual_servers(Node::B)?;
         let mut addresses = servers.keys().map(|key| key.address.to_string());
         ensure!(
             addresses.any(|address| address.starts_with("172.31.0.1:")),

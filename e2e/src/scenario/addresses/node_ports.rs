@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 
 use super::{Checks, Lab, NODE_A, WEB};
 use crate::topology::world::{Node, Resident};
-use crate::witness;
 
 /// Address with prefix length, address as a target, and further arguments of `ip`.
 const NEW: [(&str, &str, &str); 2] = [
@@ -92,7 +91,7 @@ fn on_loopback(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 /// A virtual server of node-a whose address and port begin with `place`.
 fn servers_at(lab: &Lab<'_>, place: &str) -> Result<Option<String>> {
-    let servers = witness::virtual_servers(&lab.node(Node::A)?)?;
+    let servers = lab.cluster.virtual_servers(Node::A)?;
     let mut texts = servers.keys().map(|key| key.address.to_string());
     Ok(texts.find(|text| text.starts_with(place)))
 }

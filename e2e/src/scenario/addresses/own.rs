@@ -5,7 +5,6 @@ use anyhow::{Result, ensure};
 
 use super::{Checks, Lab, NODE_A, NODE_B, POD_A3, WEB};
 use crate::topology::world::{Node, Resident};
-use crate::witness;
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let daemons = ["daemon-of-node-a", "daemon-of-node-b"];
@@ -39,7 +38,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 fn frontends_are_on_every_node(lab: &Lab<'_>) -> Result<()> {
     for node in [Node::A, Node::B] {
-        let servers = witness::virtual_servers(&lab.node(node)?)?;
+        let servers = lab.cluster.virtual_servers(node)?;
         let texts: Vec<_> = servers.keys().map(|key| key.address.to_string()).collect();
         for own in ["192.168.50.11:8081", "192.168.50.12:8081"] {
             ensure!(

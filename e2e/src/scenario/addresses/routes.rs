@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::{Checks, Lab, NODE_A, NODE_B, POD_B3, SOON, WEB, ip};
+use crate::dataplane::Dataplane;
 use crate::harness;
 use crate::program::Program;
 use crate::topology::world::Resident;
@@ -60,10 +61,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.ip(NODE_B, &format!("route del {}", EARLY.0))?;
     checks.check(
-        "once that route is gone, the range has a route to our device (S-30)",
-        lab.soon_routes("a route that went", since, NODE_B, "-4", |routes| {
-            routes.contains(WHOLE)
-        }),
+        "once that route is gone, nothing in the range leaves the node (S-30)",
+        is_kept(lab, "a route that went", since, &early),
     );
     checks.check(
         "an unused address in the range is refused (S-30)",
@@ -81,10 +80,8 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let since = Instant::now();
     lab.ip(NODE_B, &format!("route del {}", LATE.0))?;
     checks.check(
-        "once that route is gone too, the range has a route to our device again (S-30)",
-        lab.soon_routes("a route that went again", since, NODE_B, "-4", |routes| {
-            routes.contains(WHOLE)
-        }),
+        "once that route is gone too, nothing in the range leaves the node again (S-30)",
+        is_kept(lab, "a route that went again", since, &late),
     );
     let tally = load.finish()?;
     let first = tally.failures.first();
@@ -94,6 +91,16 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         &format!("of {} connections: {first:?}", tally.made),
     );
     put_back(lab, checks)
+}
+
+/// Waits until node-b has a route of the range to our device, or without a device refuses an unused address itself.
+fn is_kept(lab: &Lab<'_>, what: &str, since: Instant, unused: &str) -> Result<()> {
+    match lab.stage.dataplane {
+        Dataplane::Ipvs => {
+            lab.soon_routes(what, since, NODE_B, "-4", |routes| routes.contains(WHOLE))
+        }
+        Dataplane::Nftables => lab.soon_refuses(what, since, NODE_B, unused),
+    }
 }
 
 /// node-b has no route to an IPv4 service range, rejects nothing in it, and serves Services in it.
@@ -110,7 +117,7 @@ fn load(lab: &Lab<'_>) -> Result<Load> {
     let rate = Rate {
         protocol: Protocol::Tcp,
         targets: vec!["10.96.2.1:80".parse()?],
-        per_second: PER_SECOND,
+        per_second: lab.rate(PER_SECOND),
         // Covers both changes.
         lasts: lab.limit(SOON) * 3 + Duration::from_secs(2),
         deadline: lab.limit(Duration::from_secs(2)),
@@ -119,6 +126,35 @@ fn load(lab: &Lab<'_>) -> Result<Load> {
 }
 
 fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    match lab.stage.dataplane {
+        Dataplane::Ipvs => {
+            routes_put_back(lab, checks)?;
+            rules_put_back(lab, checks, rules_of_tools)?;
+            device_put_back(lab, checks)
+        }
+        Dataplane::Nftables => {
+            tables_put_back(lab, checks)?;
+            rules_put_back(lab, checks, |_| Ok(()))
+        }
+    }
+}
+
+fn tables_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+    for (family, target) in [("ip", "10.96.2.1:80"), ("ip6", "[fd00:10:96::201]:80")] {
+        let since = Instant::now();
+        lab.inside(NODE_A, || {
+            Program::Nft.run(&["delete", "table", family, "portolan"])
+        })?;
+        checks.check(
+            &format!("a deleted table of the agent is restored at once: {family} (S-26)"),
+            lab.soon_answers("a deleted table", since, super::POD_A3, target, WEB)
+                .and_then(|()| lab.answers(NODE_A, target, WEB)),
+        );
+    }
+    Ok(())
+}
+
+fn routes_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     for (family, range, target) in [
         ("-4", "10.96.0.0/12", "10.96.2.1:80"),
         ("-6", "fd00:10:96::/112", "[fd00:10:96::201]:80"),
@@ -151,21 +187,30 @@ fn put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
             back.and_then(|()| lab.answers(super::POD_A3, target, WEB)),
         );
     }
-    rules_put_back(lab, checks)?;
-    device_put_back(lab, checks)
+    Ok(())
 }
 
-fn rules_put_back(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
+/// The rules of the agent in the tables of iptables.
+fn rules_of_tools(lab: &Lab<'_>) -> Result<()> {
+    for tool in [Program::IptablesSave, Program::Ip6tablesSave] {
+        let rules = lab.inside(NODE_A, || tool.run(&[]))?;
+        let jumps = ["raw", "mangle", "nat", "filter"].len();
+        let found = rules.matches("-j PORTOLAN-").count();
+        ensure!(found > jumps, "found {found} jumps of the agent: {rules}");
+    }
+    Ok(())
+}
+
+fn rules_put_back(
+    lab: &Lab<'_>,
+    checks: &mut Checks,
+    are_there: fn(&Lab<'_>) -> Result<()>,
+) -> Result<()> {
     let since = Instant::now();
     lab.inside(NODE_A, || Program::Nft.run(&["flush", "ruleset"]))?;
     let back = lab.soon("a flush of all rules", since, || {
-        for tool in [Program::IptablesSave, Program::Ip6tablesSave] {
-            let rules = lab.inside(NODE_A, || tool.run(&[]))?;
-            let jumps = ["raw", "mangle", "nat", "filter"].len();
-            let found = rules.matches("-j PORTOLAN-").count();
-            ensure!(found > jumps, "found {found} jumps of the agent: {rules}");
-        }
-        Ok(())
+        are_there(lab)?;
+        lab.answers_within(super::POD_A3, "10.96.2.1:80", WEB, super::BRIEF)
     });
     checks.check(
         "flushed rules are restored within a second (S-226)",

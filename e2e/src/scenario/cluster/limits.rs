@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::bulk::Bulk;
 use super::memory::object;
-use super::probes::{Probes, SLOWER, usual};
+use super::probes::{Probes, SLOWER, p99};
 use super::rig::Rig;
 use crate::checks::Checks;
 use crate::control_plane::{Options, Reach};
@@ -26,10 +26,10 @@ pub(in crate::scenario) const SCENARIO: Scenario = Scenario {
 };
 
 const NODES: u8 = 4;
-/// Services of other tenants, and changes of their endpoints in each measurement. These last several times as long as
-/// the tenant's Services take to plan.
+/// Services of other tenants.
 const HONEST: usize = 20;
-const CHANGES: usize = 100;
+/// Changes of their endpoints in each measurement. These last many times as long as the tenant's Services take to plan.
+const CHANGES: usize = 1200;
 /// Until everything that the tenant created is planned, on hardware.
 const PLANNED: Duration = Duration::from_secs(90);
 /// Ports with source ranges, and the number of ranges: 191,000 set entries.
@@ -59,15 +59,23 @@ fn tenant(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     let bulk = Bulk::new(&rig.plane.kubeconfig(Reach::Here))?;
     let mut probes = Probes::create(&bulk, HONEST)?;
     rig.wait_equal(PLANNED)?;
-    let quiet = usual(&probes.measure(rig, &bulk, CHANGES)?)?;
     let streams = rig.agents()?.streams();
+    // Half of the quiet measurement is before and half after the other one, because the speed of a machine varies.
+    let mut quiet = probes.measure(rig, &bulk, CHANGES / 2)?;
     create_large(rig, &bulk)?;
-    let beside = usual(&probes.measure(rig, &bulk, CHANGES)?)?;
+    let beside = probes.measure(rig, &bulk, CHANGES)?;
+    delete_large(rig)?;
+    rig.wait_equal(PLANNED)?;
+    quiet.extend(probes.measure(rig, &bulk, CHANGES / 2)?);
+    create_large(rig, &bulk)?;
+    let (quiet, beside) = (p99(&quiet)?, p99(&beside)?);
     rig.stage.console.line(&format!(
-        "95 % of changes reach {NODES} agents within {quiet:.1} ms, beside the largest Services within {beside:.1} ms"
+        "99 % of changes reach {NODES} agents within {quiet:.1} ms, beside the largest Services within {beside:.1} ms"
     ));
     checks.require(
-        &format!("changes to other Services reach every node within {SLOWER} times the usual time"),
+        &format!(
+            "changes to other Services reach every node within {SLOWER} times the time without them"
+        ),
         beside <= quiet * SLOWER,
         &format!("{quiet:.1} ms alone, {beside:.1} ms beside the largest Services"),
     );
@@ -91,15 +99,10 @@ fn tenant(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
         "agents that start beside them have the same plans",
         rig.wait_equal(PLANNED),
     );
-    for name in LARGE {
-        rig.plane.kubectl(&[
-            "delete",
-            "service,endpointslice",
-            name,
-            "--ignore-not-found",
-        ])?;
-    }
-    checks.check("no warning is left once they are deleted", warned(rig, &[]));
+    checks.check(
+        "no warning is left once they are deleted",
+        delete_large(rig),
+    );
     checks.check(
         "every agent's plan equals one made from scratch again",
         rig.wait_equal(PLANNED),
@@ -131,6 +134,19 @@ fn create_large(rig: &Rig<'_>, bulk: &Bulk) -> Result<()> {
     ];
     rig.plane.kubectl(&words)?;
     Ok(())
+}
+
+/// Deletes the tenant's Services, and waits until no warning is left.
+fn delete_large(rig: &Rig<'_>) -> Result<()> {
+    for name in LARGE {
+        rig.plane.kubectl(&[
+            "delete",
+            "service,endpointslice",
+            name,
+            "--ignore-not-found",
+        ])?;
+    }
+    warned(rig, &[])
 }
 
 fn every_agent_has_them(rig: &Rig<'_>) -> Result<()> {

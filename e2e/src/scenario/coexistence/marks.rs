@@ -4,6 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::ask::{OPEN_PODS, Question, all_clients_are_served};
 use crate::checks::Checks;
+use crate::dataplane::Dataplane;
 use crate::harness::Lab;
 use crate::program::Program;
 use crate::topology::world::{Node, OUTSIDE};
@@ -84,9 +85,9 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         &node.inside(|| Program::Iptables.run(&["-w", "-t", "mangle", "-nvxL", "POSTROUTING"]))?,
     )?;
     checks.check(
-        "its mark stays on packets to backends, beside ours, and encapsulated packets do not have \
-         ours (S-72, S-172)",
-        judge(&counts),
+        "its mark stays on packets to backends, and encapsulated packets do not have ours (S-72, \
+         S-172)",
+        judge(&counts, lab.stage.dataplane),
     );
     counting("D")?;
     policy_routing(lab, checks)?;
@@ -109,9 +110,14 @@ fn counts(listed: &str) -> Result<Vec<u64>> {
     Ok(counts)
 }
 
-fn judge(counts: &[u64]) -> Result<()> {
+fn judge(counts: &[u64], dataplane: Dataplane) -> Result<()> {
     for ((counter, _), count) in COUNTERS.iter().zip(counts) {
-        let wants_some = !matches!(counter, Counter::OuterOurs | Counter::OuterCaptured);
+        let wants_some = match counter {
+            Counter::BackendTheirs | Counter::OuterTheirs => true,
+            // The tables of nftables mark no packet.
+            Counter::BackendOurs => dataplane == Dataplane::Ipvs,
+            Counter::OuterOurs | Counter::OuterCaptured => false,
+        };
         ensure!((*count > 0) == wants_some, "{counter:?}: {count} packets");
     }
     Ok(())

@@ -5,6 +5,7 @@
 mod ask;
 mod daemons;
 mod firewall;
+mod foreign_tables;
 mod guards;
 mod host_ports;
 mod marks;
@@ -36,6 +37,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         &[
             ("firewalls", firewall::run),
             ("host ports", host_ports::run),
+            ("tables of other software", foreign_tables::run),
             ("marks", marks::run),
             ("policy routing", policy_routing::run),
             ("a small MTU", mtu::run),

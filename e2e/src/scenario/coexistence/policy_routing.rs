@@ -3,8 +3,9 @@
 
 use anyhow::Result;
 
-use super::ask::{OPEN, Question, all_clients_are_served};
+use super::ask::{OPEN, OPEN_PODS, Question, all_clients_are_served};
 use crate::checks::Checks;
+use crate::dataplane::Dataplane;
 use crate::harness::Lab;
 use crate::program::Program;
 use crate::topology::world::{Family, Node, Pod, outside_address};
@@ -72,6 +73,33 @@ fn rules_of_pods(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
 /// An address of the Service `open` that the node itself can only reach by a default route.
 const BALANCER: &str = "203.0.113.1:80";
 
+/// Only IPVS has routes to the service ranges.
+fn own_connections(lab: &Lab<'_>, checks: &mut Checks) {
+    let question = |to| Question {
+        from: "node-a",
+        to,
+        protocol: Protocol::Tcp,
+    };
+    let cluster_ips = ["10.96.1.1:80", "[fd00:10:96::101]:80"].map(question);
+    let node_port = question("192.168.50.11:30080").is_answered(lab, &OPEN_PODS);
+    match lab.stage.dataplane {
+        Dataplane::Ipvs => checks.check(
+            "… and the node itself at cluster IPs and node ports (S-15, S-24)",
+            node_port.and_then(|()| {
+                let mut all = cluster_ips.iter();
+                all.try_for_each(|one| one.is_answered(lab, &OPEN_PODS))
+            }),
+        ),
+        Dataplane::Nftables => checks.check(
+            "… and the node itself at node ports, but not at cluster IPs",
+            node_port.and_then(|()| {
+                let mut all = cluster_ips.iter();
+                all.try_for_each(|one| one.ends(lab, &Outcome::Unreachable))
+            }),
+        ),
+    }
+}
+
 fn no_default_route(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let ip = |line: &str| lab.tool(Node::A, Program::Ip, line).map(drop);
     for family in ["-4", "-6"] {
@@ -86,25 +114,13 @@ fn no_default_route(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
     let served = external_clients
         .chain(pods)
         .try_for_each(|(from, to, protocol)| {
-            Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
+            Question { from, to, protocol }.is_answered(lab, &OPEN_PODS)
         });
     checks.check(
         "on a node without a default route, Services serve pods and external clients (S-15)",
         served,
     );
-    let own = [
-        "10.96.1.1:80",
-        "192.168.50.11:30080",
-        "[fd00:10:96::101]:80",
-    ];
-    let served = own.into_iter().try_for_each(|to| {
-        let (from, protocol) = ("node-a", Protocol::Tcp);
-        Question { from, to, protocol }.is_answered(lab, &super::ask::OPEN_PODS)
-    });
-    checks.check(
-        "… and the node itself at cluster IPs and node ports (S-15, S-24)",
-        served,
-    );
+    own_connections(lab, checks);
     let question = Question {
         from: "node-a",
         to: BALANCER,

@@ -1,11 +1,12 @@
 //! How connections end: not while their endpoint exists, at the deadline once it is gone, and at
-//! once with their Service.
+//! once with their Service if IPVS serves it.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
 use super::{BACKENDS, CLIENTS, Call, Checks, LONG, Lab, SERVICE, State, at, live};
+use crate::dataplane::Dataplane;
 use crate::harness::wrote_nothing;
 use crate::topology::world::{Family, Node, Pod};
 use crate::waits::SOON;
@@ -25,7 +26,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     std::thread::sleep(SHORT + LOOKS);
     checks.check(
         "an endpoint that is only not ready has weight 0 and no deadline (S-114)",
-        lab.has_weight(first, Some(0))
+        lab.has_weight(first, lab.resting())
             .and_then(|()| live(&mut to_first)),
     );
     restarted(lab, checks, first, &mut to_first)?;
@@ -51,7 +52,7 @@ fn shorten(lab: &mut Lab<'_>) -> Result<()> {
 /// S-117, S-118.
 fn restarted(lab: &mut Lab<'_>, checks: &mut Checks, pod: Pod, calls: &mut [Call]) -> Result<()> {
     let nothing = wrote_nothing(&lab.crash_agent(Node::A)?)
-        .and_then(|()| lab.has_weight(pod, Some(0)))
+        .and_then(|()| lab.has_weight(pod, lab.resting()))
         .and_then(|()| live(calls));
     checks.check(
         "an agent that is killed meanwhile writes nothing after its restart (S-118)",
@@ -77,17 +78,21 @@ fn gone(
     lab.turn(pod, State::Gone)?;
     checks.check(
         "connections to a removed endpoint stay open at first (S-114)",
-        lab.has_weight(pod, Some(0)).and_then(|()| live(calls)),
+        lab.has_weight(pod, lab.resting())
+            .and_then(|()| live(calls)),
     );
-    let removed = lab.eventually("the real server to be removed", SHORT + SOON, || {
-        lab.has_weight(pod, None)
+    let what = "the end of connections to a removed endpoint";
+    let ended = lab.eventually(what, SHORT + SOON, || {
+        lab.has_weight(pod, None)?;
+        dead(calls)
     });
-    let early = begin.elapsed() < SHORT;
+    let after = begin.elapsed();
+    calls.clear();
     checks.check(
         "and end at the deadline, not earlier (S-115)",
-        removed.and_then(|()| {
-            ensure!(!early, "it was removed after {:?}", begin.elapsed());
-            dead(calls)
+        ended.and_then(|()| {
+            ensure!(after >= SHORT, "they ended after {after:?}");
+            Ok(())
         }),
     );
     checks.check("other connections are not affected", live(others));
@@ -132,12 +137,22 @@ fn empty(
 }
 
 /// S-120, S-121.
-fn deleted(lab: &mut Lab<'_>, checks: &mut Checks, calls: &mut Vec<Call>) -> Result<()> {
+fn deleted(lab: &mut Lab<'_>, checks: &mut Checks, calls: &mut [Call]) -> Result<()> {
     lab.put(SERVICE, "# nothing\n")?;
-    checks.check(
-        "the connections of a deleted Service end (S-120)",
-        dead(calls),
-    );
+    match lab.stage.dataplane {
+        Dataplane::Ipvs => checks.check(
+            "the connections of a deleted Service end (S-120)",
+            dead(calls),
+        ),
+        // As in kube-proxy's nftables mode: connection tracking keeps them.
+        Dataplane::Nftables => {
+            checks.check(
+                "a deleted Service takes no connection (S-120)",
+                lab.refused(CLIENTS[0], at(Family::IPv4, 7000)),
+            );
+            checks.check("and its connections go on", live(calls));
+        }
+    }
     lab.put(SERVICE, &lab.state.service)?;
     let all = lab.call_all().and_then(|mut calls| live(&mut calls));
     std::thread::sleep(LOOKS);
@@ -152,9 +167,9 @@ fn deleted(lab: &mut Lab<'_>, checks: &mut Checks, calls: &mut Vec<Call>) -> Res
 }
 
 /// Checks that none of them gets an echo.
-fn dead(calls: &mut Vec<Call>) -> Result<()> {
+fn dead(calls: &mut [Call]) -> Result<()> {
     ensure!(!calls.is_empty(), "there is no connection to look at");
-    for mut call in std::mem::take(calls) {
+    for call in calls {
         if call.line.lives().is_ok() {
             bail!("{} lives", call.name());
         }

@@ -12,13 +12,14 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 
 use super::{Checks, Scenario, Stage};
+use crate::dataplane::Dataplane;
 use crate::files::{CLUSTER, DRAINING};
 use crate::harness::{self, clients_of};
 use crate::topology::Network;
 use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::traffic::line::{self, Line};
 use crate::waits::ANSWER;
-use crate::witness::{self, VirtualServer};
+use crate::witness::VirtualServer;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "draining",
@@ -29,20 +30,20 @@ pub(super) const SCENARIO: Scenario = Scenario {
 /// The clients.
 const CLIENTS: [Resident; 3] = clients_of(Node::A);
 /// The endpoints.
-const BACKENDS: [Pod; 4] = [
+pub(super) const BACKENDS: [Pod; 4] = [
     Node::A.pod(1),
     Node::A.pod(2),
     Node::B.pod(1),
     Node::B.pod(2),
 ];
 /// Where pods keep connections open.
-const LINES: u16 = 7070;
+pub(super) const LINES: u16 = 7070;
 /// Drain deadline of the Service, as in the manifest.
 const LONG: &str = "10m";
 
 /// The state of an endpoint in the slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Ready,
     /// It runs but takes no new connections: a probe failed.
     Unready,
@@ -107,7 +108,7 @@ const SERVICE: &str = "service.yaml";
 const SLICES: &str = "slices.yaml";
 
 /// Where clients reach the Service.
-fn at(family: Family, port: u16) -> SocketAddr {
+pub(super) fn at(family: Family, port: u16) -> SocketAddr {
     match family {
         Family::IPv4 => ([10, 96, 3, 1], port).into(),
         Family::IPv6 => ([0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x301], port).into(),
@@ -115,7 +116,7 @@ fn at(family: Family, port: u16) -> SocketAddr {
 }
 
 /// Both slices of the Service.
-fn slices(endpoints: &BTreeMap<Pod, State>) -> Result<String> {
+pub(super) fn slices(endpoints: &BTreeMap<Pod, State>) -> Result<String> {
     let mut text = String::new();
     for family in Family::ALL {
         writeln!(
@@ -167,17 +168,40 @@ impl Lab<'_> {
         self.put(SLICES, &text)
     }
 
-    /// Connections of every client over both families to every backend.
+    /// Connections of every client over both families to every ready endpoint.
     fn call_all(&self) -> Result<Vec<Call>> {
         let mut calls = Vec::new();
         for family in Family::ALL {
             for client in CLIENTS {
-                // Round robin: as many in a row as there are backends reach each once.
-                for _ in BACKENDS {
-                    calls.push(self.call(client, family)?);
-                }
+                calls.extend(self.call_each(client, family)?.into_values());
             }
         }
+        Ok(calls)
+    }
+
+    /// By the name of the endpoint.
+    fn call_each(&self, client: Resident, family: Family) -> Result<BTreeMap<String, Call>> {
+        let states = self.state.endpoints.values();
+        let ready = states.filter(|state| **state == State::Ready).count();
+        let mut calls = BTreeMap::new();
+        // Round robin: as many in a row as there are endpoints reach each once. Chosen at random, all of four are
+        // reached within 64 but once in 25 million times.
+        let most = match self.stage.dataplane {
+            Dataplane::Ipvs => ready,
+            Dataplane::Nftables => 16 * ready,
+        };
+        for _ in 0..most {
+            if calls.len() == ready {
+                break;
+            }
+            let call = self.call(client, family)?;
+            calls.insert(call.pod.clone(), call);
+        }
+        let (name, met) = (client.name(), calls.len());
+        ensure!(
+            met == ready,
+            "{name} reached {met} of {ready} endpoints over {family}"
+        );
         Ok(calls)
     }
 
@@ -196,7 +220,7 @@ impl Lab<'_> {
 
     /// The weight of a pod for the port `lines` in a node's kernel; `None` if it is missing.
     fn weight(&self, node: Node, family: Family, pod: Pod) -> Result<Option<u32>> {
-        let servers = witness::virtual_servers(&self.node(node)?)?;
+        let servers = self.cluster.virtual_servers(node)?;
         let key = VirtualServer {
             protocol: "TCP".to_owned(),
             address: at(family, 7000),
@@ -205,6 +229,15 @@ impl Lab<'_> {
         Ok(servers
             .get(&key)
             .and_then(|held| held.get(&address).copied()))
+    }
+
+    /// The weight of a backend that takes no new connections: IPVS keeps it for the existing ones, connection tracking
+    /// needs none.
+    fn resting(&self) -> Option<u32> {
+        match self.stage.dataplane {
+            Dataplane::Ipvs => Some(0),
+            Dataplane::Nftables => None,
+        }
     }
 
     /// Whether node-a, which all clients go through, gives a pod this weight in both families.

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Checks, IN_TIME, Lab, NODE, State, TURN};
+use super::{Checks, IN_TIME, Lab, NODE, State, TURN, tables};
+use crate::dataplane::Dataplane;
 use crate::namespace::Namespace;
 use crate::program::Program;
 use crate::topology::world::Resident;
@@ -14,18 +15,34 @@ use crate::traffic::Protocol;
 use crate::traffic::load::{Load, Rate};
 use crate::witness;
 
-/// State of keepalived and other programs: virtual servers elsewhere and on the node's own address,
-/// a set, rules before and after ours, and a route.
+/// State of keepalived and other programs: virtual servers elsewhere and on the node's own address, and a set; or a table
+/// with our name in another family. Rules before and after ours, and a route.
 pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
+    let of_dataplane: &[(Program, &str)] = match lab.stage.dataplane {
+        Dataplane::Ipvs => &[
+            (Program::Ipvsadm, "-A -t 203.0.113.99:80 -s wlc"),
+            (
+                Program::Ipvsadm,
+                "-a -t 203.0.113.99:80 -r 10.244.1.11:8443 -m -w 3",
+            ),
+            (Program::Ipvsadm, "-A -u 192.168.50.11:5353 -s rr"),
+            (Program::Ipset, "create OTHERS hash:ip"),
+            (Program::Ipset, "add OTHERS 203.0.113.7"),
+        ],
+        Dataplane::Nftables => &[
+            (Program::Nft, "add table inet others"),
+            (
+                Program::Nft,
+                "add set inet others frontend { type ipv4_addr; }",
+            ),
+            (
+                Program::Nft,
+                "add element inet others frontend { 203.0.113.7 }",
+            ),
+        ],
+    };
+    lab.tools(NODE, of_dataplane)?;
     let lines = [
-        (Program::Ipvsadm, "-A -t 203.0.113.99:80 -s wlc"),
-        (
-            Program::Ipvsadm,
-            "-a -t 203.0.113.99:80 -r 10.244.1.11:8443 -m -w 3",
-        ),
-        (Program::Ipvsadm, "-A -u 192.168.50.11:5353 -s rr"),
-        (Program::Ipset, "create OTHERS hash:ip"),
-        (Program::Ipset, "add OTHERS 203.0.113.7"),
         (Program::Iptables, "-w -N OTHERS"),
         (
             Program::Iptables,
@@ -40,29 +57,34 @@ pub(super) fn make_others(lab: &Lab<'_>) -> Result<()> {
 
 /// A manual change, how the agent counts it, and the number of operations that correct it.
 pub(super) struct Hand {
-    name: &'static str,
+    pub(super) name: &'static str,
     program: Program,
     line: String,
     /// What the program reads on its standard input.
     input: &'static str,
     pub(super) found: String,
-    operations: u64,
+    /// `None` if a table is built again.
+    operations: Option<u64>,
 }
 
 impl Hand {
-    /// Makes the change. One program makes all of it: between two programs, the agent has the time to correct the first
-    /// half.
+    pub(super) fn reading(self, input: &'static str) -> Self {
+        Self { input, ..self }
+    }
+
+    /// Makes the change. One program makes all of it: between two programs the agent of a slow
+    /// machine has the time to correct the first half.
     pub(super) fn change(&self, node: &Namespace) -> Result<()> {
         let words: Vec<&str> = self.line.split_whitespace().collect();
         node.inside(|| self.program.run_with_input(&words, self.input).map(drop))
     }
 }
 
-fn hand(
+pub(super) fn hand(
     name: &'static str,
     (program, line): (Program, &str),
     found: impl Into<String>,
-    operations: u64,
+    operations: impl Into<Option<u64>>,
 ) -> Hand {
     Hand {
         name,
@@ -70,16 +92,15 @@ fn hand(
         line: line.to_owned(),
         input: "",
         found: found.into(),
-        operations,
+        operations: operations.into(),
     }
 }
 
 fn two_entries() -> Hand {
+    let input = "del PORTOLAN-FRONTEND 10.96.2.1,tcp:80\nadd PORTOLAN-PODS 192.0.2.0/24\n";
     let name = "a foreign entry and a missing one";
-    Hand {
-        input: "del PORTOLAN-FRONTEND 10.96.2.1,tcp:80\nadd PORTOLAN-PODS 192.0.2.0/24\n",
-        ..hand(name, (Program::Ipset, "restore"), "2 set entries", 2)
-    }
+    let one = hand(name, (Program::Ipset, "restore"), "2 set entries", 2);
+    one.reading(input)
 }
 
 pub(super) fn weight() -> Hand {
@@ -168,7 +189,11 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.heading("put right");
     let right = lab.all()?;
     let load = load(lab)?;
-    for hand in hands(&right) {
+    let hands = match lab.stage.dataplane {
+        Dataplane::Ipvs => hands(&right),
+        Dataplane::Nftables => tables::hands(lab)?,
+    };
+    for hand in hands {
         let what = format!(
             "{} is corrected in time and counted (S-107, S-184)",
             hand.name
@@ -194,7 +219,7 @@ fn load(lab: &Lab<'_>) -> Result<(u32, Load)> {
     let rate = Rate {
         protocol: Protocol::Tcp,
         targets: vec![TURN.parse()?, "[fd00:10:96::201]:80".parse()?],
-        per_second: 10,
+        per_second: lab.rate(10),
         lasts: Duration::from_secs(15),
         deadline: lab.limit(Duration::from_secs(2)),
     };
@@ -207,7 +232,8 @@ fn is_put_right(lab: &mut Lab<'_>, hand: &Hand, right: &State) -> Result<()> {
     hand.change(&lab.node(NODE)?)?;
     lab.eventually(hand.name, IN_TIME, || {
         let said = lab.log_since(NODE, before)?;
-        let corrected = said.contains(&found(&hand.found)) && operations(&said).is_some();
+        let found = found(lab.stage.dataplane, &hand.found);
+        let corrected = said.contains(&found) && operations(&said).is_some();
         witness::must_equal(right, &lab.all()?).with_context(|| format!("it said {said:?}"))?;
         ensure!(corrected, "it said {said:?}");
         Ok(())
@@ -215,20 +241,21 @@ fn is_put_right(lab: &mut Lab<'_>, hand: &Hand, right: &State) -> Result<()> {
     let said = lab.log_since(NODE, before)?;
     let made = operations(&said);
     ensure!(
-        made == Some(hand.operations),
-        "{} operations would do, and it said {said:?}",
+        hand.operations.is_none() || made == hand.operations,
+        "{:?} operations would do, and it said {said:?}",
         hand.operations
     );
-    let times = said
-        .matches("another program changed kernel entries")
-        .count();
+    let times = said.matches("another program changed ").count();
     ensure!(times == 1, "counted {times} times: {said}");
     Ok(())
 }
 
 /// As in the agent's log.
-pub(super) fn found(words: &str) -> String {
-    format!("found={words}\n")
+fn found(dataplane: Dataplane, words: &str) -> String {
+    match dataplane {
+        Dataplane::Ipvs => format!("found={words}\n"),
+        Dataplane::Nftables => format!("found={words} first="),
+    }
 }
 
 /// All operations that were made for no new plan, if there were any.
@@ -246,17 +273,20 @@ fn operations(said: &str) -> Option<u64> {
     (!numbers.is_empty()).then(|| numbers.iter().sum())
 }
 
-const SETTING: &str = "/proc/sys/net/ipv4/vs/conntrack";
-
 fn setting(lab: &mut Lab<'_>) -> Result<()> {
+    let file = match lab.stage.dataplane {
+        Dataplane::Ipvs => "/proc/sys/net/ipv4/vs/conntrack",
+        Dataplane::Nftables => "/proc/sys/net/ipv4/ip_forward",
+    };
     let before = lab.log_end(NODE)?;
     let node = lab.node(NODE)?;
-    node.inside(|| Ok(std::fs::write(SETTING, "0")?))?;
+    node.inside(|| Ok(std::fs::write(file, "0")?))?;
     lab.eventually("a kernel setting", IN_TIME, || {
-        let value = node.inside(|| Ok(std::fs::read_to_string(SETTING)?))?;
+        let value = node.inside(|| Ok(std::fs::read_to_string(file)?))?;
         let said = lab.log_since(NODE, before)?;
-        let right = value.trim() == "1" && said.contains(&found("1 kernel setting"));
-        ensure!(right, "{SETTING} is {value:?}, and it said {said:?}");
+        let right =
+            value.trim() == "1" && said.contains(&found(Dataplane::Ipvs, "1 kernel setting"));
+        ensure!(right, "{file} is {value:?}, and it said {said:?}");
         Ok(())
     })
 }

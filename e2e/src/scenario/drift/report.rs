@@ -3,7 +3,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Checks, IN_TIME, Lab, NODE, SETTINGS, State, TURN, hand, settings};
+use super::{Checks, IN_TIME, Lab, NODE, SETTINGS, State, TURN, hand, settings, tables};
+use crate::dataplane::Dataplane;
 use crate::program::Program;
 use crate::witness;
 
@@ -15,12 +16,15 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     lab.put(SETTINGS, &settings("Report"))?;
     let right = lab.all()?;
     let before = lab.log_end(NODE)?;
-    let hands = [
-        hand::weight(),
-        hand::flush(&right),
-        hand::chain(),
-        hand::route(),
-    ];
+    let hands = match lab.stage.dataplane {
+        Dataplane::Ipvs => vec![
+            hand::weight(),
+            hand::flush(&right),
+            hand::chain(),
+            hand::route(),
+        ],
+        Dataplane::Nftables => vec![tables::two_elements()],
+    };
     let node = lab.node(NODE)?;
     hands.iter().try_for_each(|hand| hand.change(&node))?;
     let changed = lab.all()?;
@@ -30,7 +34,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     checks.check(
         "drift that is only reported is never corrected (S-184)",
-        persists(lab, before, &changed),
+        persists(lab, before, &changed, &hands),
     );
     checks.check(
         "changes of the plan are still written, and the drift stays",
@@ -56,21 +60,30 @@ fn is_logged(lab: &mut Lab<'_>, before: usize, hands: &[hand::Hand]) -> Result<(
     })
 }
 
-fn persists(lab: &mut Lab<'_>, before: usize, changed: &State) -> Result<()> {
+fn persists(lab: &mut Lab<'_>, before: usize, changed: &State, hands: &[hand::Hand]) -> Result<()> {
     crate::waits::sleep_until(std::time::Instant::now() + lab.limit(PERIODS))?;
     witness::must_equal(changed, &lab.all()?)?;
     let said = lab.log_since(NODE, before)?;
     ensure!(!said.contains("operations="), "it wrote: {said}");
-    let times = said.matches("1 weight").count();
-    ensure!(times == 1, "logged {times} times: {said}");
+    for hand in hands {
+        let times = said.matches(&hand.found).count();
+        ensure!(times == 1, "{} was logged {times} times: {said}", hand.name);
+    }
     Ok(())
 }
 
 fn plan_changes(lab: &mut Lab<'_>, changed: &State) -> Result<()> {
-    lab.turn("rr", "wlc")?;
-    let listed = lab.tool(NODE, Program::Ipvsadm, "-Ln")?;
-    let shown = format!("TCP  {TURN} wlc");
+    let (tool, line, shown) = match lab.stage.dataplane {
+        Dataplane::Ipvs => (Program::Ipvsadm, "-Ln", format!("TCP  {TURN} sh")),
+        Dataplane::Nftables => {
+            let (address, port) = TURN.split_once(':').context("a frontend has a port")?;
+            let line = "list set ip portolan source-hash";
+            (Program::Nft, line, format!("{address} . tcp . {port}"))
+        }
+    };
+    lab.turn("rr", "sh")?;
+    let listed = lab.tool(NODE, tool, line)?;
     ensure!(listed.contains(&shown), "no {shown:?} in {listed}");
-    lab.turn("wlc", "rr")?;
+    lab.turn("sh", "rr")?;
     witness::must_equal(changed, &lab.all()?)
 }

@@ -6,6 +6,7 @@
 
 mod hangs;
 mod node;
+mod owned;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use anyhow::{Result, bail, ensure};
 
 use super::extra::{Extra, cluster_ip};
 use super::{Checks, Scenario, Stage};
+use crate::dataplane::Dataplane;
 use crate::files::{CLUSTER, SCHEDULERS};
 use crate::harness::{self, proxy_config};
 use crate::topology::Network;
@@ -45,20 +47,36 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     lab.write(&file(FIRST), &Extra::new(FIRST).manifest())?;
     lab.add_files([CLUSTER[0]].into_iter().chain(SCHEDULERS))?;
     lab.start()?;
-    lab.run_parts(
-        checks,
-        &[
-            ("an endpoint that is refused", node::refused),
-            ("read-only settings", node::read_only),
-            ("a full disk", node::full_disk),
-            ("rules that cannot be read", tables::not_read),
-            ("the lock of the older tables", tables::locked),
-            ("a tool that hangs", hangs::tool),
-            ("an agent that hangs", hangs::agent),
-            ("IPv6 that is off", node::without_ipv6),
-        ],
-    )
+    let read_only: Part = ("read-only settings", node::read_only);
+    let without_ipv6: Part = ("IPv6 that is off", node::without_ipv6);
+    match stage.dataplane {
+        Dataplane::Ipvs => lab.run_parts(
+            checks,
+            &[
+                ("an endpoint that is refused", node::refused),
+                read_only,
+                ("a full disk", node::full_disk),
+                ("rules that cannot be read", tables::not_read),
+                ("the lock of the older tables", tables::locked),
+                ("a tool that hangs", hangs::tool),
+                ("an agent that hangs", hangs::agent),
+                without_ipv6,
+            ],
+        ),
+        // It starts no tool, needs no record, and a map takes every endpoint.
+        Dataplane::Nftables => lab.run_parts(
+            checks,
+            &[
+                read_only,
+                ("a full disk", node::full_disk_of_plans),
+                ("a table of another program", owned::run),
+                without_ipv6,
+            ],
+        ),
+    }
 }
+
+type Part = (&'static str, fn(&mut Lab<'_>, &mut Checks) -> Result<()>);
 
 fn file(number: u8) -> String {
     format!("extra-{number}.yaml")

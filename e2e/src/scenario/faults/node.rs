@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::super::extra::Extra;
-use super::{Checks, Lab, NODE, file};
+use super::super::extra::{Extra, cluster_ip};
+use super::{Checks, FIRST, Lab, NODE, file};
+use crate::dataplane::Dataplane;
 use crate::program::Program;
 use crate::topology::world::{Family, Resident};
 use crate::waits::{LATER, SOON};
-use crate::{console, mounts};
+use crate::{console, mounts, witness};
 
 /// The broadcast address of the nodes' network: no kernel takes it for a real server.
 const UNREACHABLE: &str = "192.168.50.255";
@@ -59,7 +60,13 @@ pub(super) fn refused(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-const SETTING: &str = "net/ipv4/vs/expire_quiescent_template";
+/// A setting that the agent needs and Services of the lab do not: its name, a wrong value, and the right one.
+fn setting(dataplane: Dataplane) -> (&'static str, &'static str, &'static str) {
+    match dataplane {
+        Dataplane::Ipvs => ("net/ipv4/vs/expire_quiescent_template", "0", "1"),
+        Dataplane::Nftables => ("net/ipv4/ip_local_reserved_ports", "1", "30000-32767"),
+    }
+}
 
 /// Kernel settings are read-only for the agent.
 pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -74,8 +81,9 @@ pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     );
     let mark = lab.log_end(NODE)?;
     let node = lab.node(NODE)?;
-    node.set(&[(SETTING.to_owned(), "0")])?;
-    let named = format!("set {} to 1: ", SETTING.replace('/', "."));
+    let (setting, wrong, right) = setting(lab.stage.dataplane);
+    node.set(&[(setting.to_owned(), wrong)])?;
+    let named = format!("set {} to ", setting.replace('/', "."));
     let words = [
         &named,
         "Read-only file system",
@@ -93,7 +101,7 @@ pub(super) fn read_only(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "a wrong read-only setting is no failure, and the node is healthy (S-225)",
         healthy(lab, mark),
     );
-    node.set(&[(SETTING.to_owned(), "1")])?;
+    node.set(&[(setting.to_owned(), right)])?;
     late_interfaces(lab, checks)
 }
 
@@ -198,16 +206,36 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The ownership record cannot be written.
-pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+/// Runs `faults` while the state folder of the agent is a small disk. The next agent finds an empty folder, as after the
+/// loss of a disk.
+fn on_small_disk(
+    lab: &mut Lab<'_>,
+    faults: impl FnOnce(&mut Lab<'_>, &SmallDisk) -> Result<()>,
+) -> Result<()> {
     lab.heading("a full disk");
     lab.cluster.stop_agent(NODE)?;
-    let state = lab.cluster.state_folder(NODE);
-    let disk = SmallDisk::mount(&state)?;
+    let disk = SmallDisk::mount(&lab.cluster.state_folder(NODE))?;
+    start(lab)?;
+    faults(lab, &disk)?;
+    lab.cluster.stop_agent(NODE)?;
+    drop(disk);
+    start(lab)
+}
+
+/// Starts the agent, and waits until the plan is in force.
+fn start(lab: &mut Lab<'_>) -> Result<()> {
     let mark = lab.log_end(NODE)?;
     lab.cluster.start_agent(NODE)?;
-    right(lab, mark)?;
-    let record = state.join("virtual-servers");
+    right(lab, mark)
+}
+
+/// The ownership record cannot be written.
+pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    on_small_disk(lab, |lab, disk| no_record(lab, checks, disk))
+}
+
+fn no_record(lab: &mut Lab<'_>, checks: &mut Checks, disk: &SmallDisk) -> Result<()> {
+    let record = disk.path.join("virtual-servers");
     let before = std::fs::read_to_string(&record)?;
     let mark = lab.log_end(NODE)?;
     let filling = disk.fill()?;
@@ -241,12 +269,47 @@ pub(super) fn full_disk(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             Ok(())
         })
     });
-    // The next agent finds no record, as after the loss of a disk.
-    lab.cluster.stop_agent(NODE)?;
-    drop(disk);
+    Ok(())
+}
+
+/// The plan cannot be saved for the next start.
+pub(super) fn full_disk_of_plans(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    on_small_disk(lab, |lab, disk| no_saved_plan(lab, checks, disk))
+}
+
+fn no_saved_plan(lab: &mut Lab<'_>, checks: &mut Checks, disk: &SmallDisk) -> Result<()> {
+    lab.wait_plan_on_disk(NODE)?;
+    let plan = disk.path.join("plan");
+    let before = std::fs::read(&plan)?;
+    let filling = disk.fill()?;
     let mark = lab.log_end(NODE)?;
-    lab.cluster.start_agent(NODE)?;
-    right(lab, mark)
+    checks.check(
+        "the disk is full: Services are served, new ones too",
+        lab.follows(&Family::ALL),
+    );
+    let words = ["could not save the plan", "No space left on device"];
+    checks.check(
+        "a full disk is a warning about the saved plan, and the node is healthy",
+        lab.wait_logged(NODE, mark, &words, LATER)
+            .and_then(|()| healthy(lab, mark)),
+    );
+    checks.check("the disk is full: the saved plan stays as it was", {
+        let now = std::fs::read(&plan).context("read the saved plan");
+        now.and_then(|now| {
+            ensure!(now == before, "it differs");
+            Ok(())
+        })
+    });
+    std::fs::remove_file(filling)?;
+    checks.check("a plan is saved again once there is room", {
+        lab.follows(&Family::ALL).and_then(|()| {
+            lab.eventually("another saved plan", LATER * 2, || {
+                ensure!(std::fs::read(&plan)? != before, "it is as before");
+                Ok(())
+            })
+        })
+    });
+    Ok(())
 }
 
 /// IPv6 is switched off on the whole node, and on again. The last of all, because a node loses its
@@ -276,6 +339,12 @@ pub(super) fn without_ipv6(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()>
         "without IPv6: no other failure was logged",
         lab.logged_once(mark, &words),
     );
+    let left = ours(lab)?;
+    checks.require(
+        "without IPv6: nothing of ours serves it",
+        left.is_empty(),
+        &format!("there are {left:?}"),
+    );
     let mark = lab.log_end(NODE)?;
     switch("0")?;
     checks.check("IPv6 Services are routed again once IPv6 is back", {
@@ -291,8 +360,16 @@ pub(super) fn without_ipv6(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()>
     Ok(())
 }
 
-/// Where the IPv6 routes over our device lead. Their source is gone with the node's addresses.
+/// What serves IPv6: where the routes over our device lead, or the frontends in the table. Clients cannot tell, because
+/// the node has lost its IPv6 addresses.
 fn ours(lab: &Lab<'_>) -> Result<Vec<String>> {
+    if lab.stage.dataplane == Dataplane::Nftables {
+        let served = witness::tables::served(&lab.node(NODE)?)?;
+        let frontends = served.keys().filter(|server| server.address.is_ipv6());
+        let first = cluster_ip(FIRST, Family::IPv6)?;
+        let first = frontends.filter(|server| server.address == first);
+        return Ok(first.map(|server| server.address.to_string()).collect());
+    }
     let shown = lab.tool(NODE, Program::Ip, "-6 route show dev kube-ipvs0 proto 112")?;
     let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
     let mut routes: Vec<_> = shown.lines().filter_map(first).collect();

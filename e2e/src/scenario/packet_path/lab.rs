@@ -53,8 +53,8 @@ impl<S: Sync> Lab<'_, S> {
     }
 
     fn attempt_row(&self, row: &Row) -> Result<Vec<Attempt>> {
-        let waits = self.stage.waits;
-        self.inside(row.from, || attempt_all(row, waits))
+        let (waits, rounds) = (self.stage.waits, self.stage.dataplane.rounds());
+        self.inside(row.from, || attempt_all(row, row.rounds.max(rounds), waits))
     }
 
     /// Number of connections and datagrams that have reached pods so far.

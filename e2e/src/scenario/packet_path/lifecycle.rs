@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::Checks;
+use crate::dataplane::Dataplane;
 use crate::expectation::{Expect, Row};
 use crate::harness::{Lab, wrote_nothing};
 use crate::manifests::Manifests;
@@ -19,15 +20,31 @@ pub(super) type Baselines = BTreeMap<Node, BTreeMap<&'static str, String>>;
 const FOREIGN_SERVER: &str = "198.51.100.9:443";
 const FOREIGN_BACKEND: &str = "10.244.1.11:8443";
 
-/// Creates foreign state on node-a: a virtual server, a set, rules, a route.
+/// Creates foreign state on node-a: rules, a route, and of the dataplane a virtual server and a set, or a table.
 pub(super) fn make_foreign_state(lab: &Lab<'_>) -> Result<()> {
     let server = format!("-A -t {FOREIGN_SERVER} -s rr");
     let backend = format!("-a -t {FOREIGN_SERVER} -r {FOREIGN_BACKEND} -m");
+    let of_dataplane: &[(Program, &str)] = match lab.stage.dataplane {
+        Dataplane::Ipvs => &[
+            (Program::Ipvsadm, &server),
+            (Program::Ipvsadm, &backend),
+            (Program::Ipset, "create FOREIGN hash:ip"),
+            (Program::Ipset, "add FOREIGN 203.0.113.7"),
+        ],
+        Dataplane::Nftables => &[
+            (Program::Nft, "add table ip foreign"),
+            (
+                Program::Nft,
+                "add set ip foreign portolan { type ipv4_addr; }",
+            ),
+            (
+                Program::Nft,
+                "add element ip foreign portolan { 203.0.113.7 }",
+            ),
+        ],
+    };
+    lab.tools(Node::A, of_dataplane)?;
     let lines = [
-        (Program::Ipvsadm, server.as_str()),
-        (Program::Ipvsadm, &backend),
-        (Program::Ipset, "create FOREIGN hash:ip"),
-        (Program::Ipset, "add FOREIGN 203.0.113.7"),
         (Program::Iptables, "-w -N FOREIGN"),
         (
             Program::Iptables,
@@ -50,9 +67,12 @@ pub(super) fn baselines(lab: &Lab<'_>) -> Result<Baselines> {
         .collect()
 }
 
-/// The virtual servers of a node: those of the manifests and, on node-a, the foreign one (S-109).
-pub(super) fn expected(node: Node, manifests: &Manifests) -> VirtualServers {
+/// The virtual servers of a node: those of the manifests and, with IPVS on node-a, the foreign one (S-109).
+pub(super) fn expected(node: Node, manifests: &Manifests, dataplane: Dataplane) -> VirtualServers {
     let mut servers = manifests.virtual_servers();
+    if dataplane == Dataplane::Nftables {
+        return servers;
+    }
     if let (Node::A, Ok(address), Ok(backend)) =
         (node, FOREIGN_SERVER.parse(), FOREIGN_BACKEND.parse())
     {

@@ -19,6 +19,7 @@ use anyhow::{Result, ensure};
 
 use super::{Checks, Scenario, Stage};
 use crate::console::{Console, Table};
+use crate::dataplane::Dataplane;
 use crate::expectation::{self, Row};
 use crate::files::{CLUSTER, Files, PACKET_PATH};
 use crate::harness::Lab;
@@ -50,8 +51,10 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         lab.add_files(CLUSTER)?;
         lab.cluster.start()?;
         for node in Node::ALL {
-            lab.cluster
-                .wait_programmed(node, &lifecycle::expected(node, &manifests))?;
+            lab.cluster.wait_programmed(
+                node,
+                &lifecycle::expected(node, &manifests, stage.dataplane),
+            )?;
         }
         quick_matrix(&lab, checks, &rows)?;
         lifecycle::run(checks, &mut lab, &rows, &before)?;
@@ -79,12 +82,28 @@ pub(super) fn every_client<S: Sync>(
     checks: &mut Checks,
     manifests: &Manifests,
 ) -> Result<()> {
+    every_client_with(lab.stage.dataplane, lab, checks, manifests)
+}
+
+/// As [`every_client`], while the nodes have this dataplane.
+pub(super) fn every_client_with<S: Sync>(
+    dataplane: Dataplane,
+    lab: &Lab<'_, S>,
+    checks: &mut Checks,
+    manifests: &Manifests,
+) -> Result<()> {
+    let rows = rows(lab, manifests)?.into_iter();
+    let rows: Vec<_> = rows.map(|row| row.with(dataplane)).collect();
+    quick_matrix(lab, checks, &rows)
+}
+
+fn rows<S: Sync>(lab: &Lab<'_, S>, manifests: &Manifests) -> Result<Vec<Row>> {
     let mut rows = expectation::read(&lab.stage.files.text(PACKET_PATH)?, manifests)?;
     rows.retain(|row| {
         let family = Family::of(row.target.ip());
         lab.topology.families().contains(&family)
     });
-    quick_matrix(lab, checks, &rows)
+    Ok(rows)
 }
 
 /// The expectations that follow from the manifests of the lab's cluster.

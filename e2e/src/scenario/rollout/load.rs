@@ -79,9 +79,9 @@ pub(super) fn start_loads(lab: &Lab<'_>, start: Instant) -> Result<[Loads; 2]> {
         let rate = Rate {
             protocol: Protocol::Tcp,
             targets: Family::ALL.map(|family| target.at(family, 80)).into(),
-            per_second,
+            per_second: lab.rate(per_second),
             lasts,
-            deadline: lab.limit(DEADLINE),
+            deadline: DEADLINE,
         };
         let name = format!("{} -> {}", client.name(), target.name());
         loads[begins].add(name, lab.topology.of(client)?, rate)?;

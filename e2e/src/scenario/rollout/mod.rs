@@ -309,7 +309,7 @@ impl Lab<'_> {
                     protocol: "TCP".to_owned(),
                     address: Target::Roll.at(family, 80),
                 };
-                let servers = witness::virtual_servers(&self.node(node)?)?;
+                let servers = self.cluster.virtual_servers(node)?;
                 let held = servers
                     .get(&key)
                     .with_context(|| format!("{} lacks {}", node.name(), key.address))?;

@@ -170,6 +170,7 @@ impl Lab<'_> {
             "ipset" => Program::Ipset.run(arguments),
             "iptables-save" => Program::IptablesSave.run(arguments),
             "ip6tables-save" => Program::Ip6tablesSave.run(arguments),
+            "nft" => Program::Nft.run(arguments),
             "ip" => Program::Ip.run(arguments),
             "sysctl" => {
                 let path = Path::new("/proc/sys").join(arguments.join(""));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_plan::{Family, FrontendKind};
+use portolan_plan::{Dataplane, Family, FrontendKind};
 
 use super::{Desired, virtual_server};
 use crate::deadlines::{DrainDeadlines, drains};
@@ -34,6 +34,7 @@ impl<'a> Builder<'a> {
         let node = &*facts.node;
         let settings = &node.settings;
         let desired = Desired {
+            dataplane: Dataplane::Ipvs,
             node: node.name.clone(),
             device: settings.device.clone(),
             virtual_servers: BTreeMap::new(),
@@ -129,6 +130,22 @@ impl<'a> Builder<'a> {
             }
             Some(asked) => asked.clone(),
             None => of_settings.clone(),
+        }
+    }
+
+    /// The state without IPVS. Virtual servers of Services that still exist drain.
+    pub(super) fn absent(mut self) -> Desired {
+        let frontends = self.facts.frontends.iter();
+        for frontend in frontends.filter(|frontend| drains(frontend.key.protocol)) {
+            self.drain(frontend);
+            self.desired.resting.insert(frontend.key);
+        }
+        Desired {
+            dataplane: self.facts.settings().dataplane,
+            routes: BTreeSet::new(),
+            policy: BTreeSet::new(),
+            timeouts: Timeouts::default(),
+            ..self.desired
         }
     }
 

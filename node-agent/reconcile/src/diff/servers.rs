@@ -47,6 +47,12 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
         real_servers(batch, phase, &desired.node, *server, wanted, found);
     }
     reschedule::schedulers(batch, observed, desired, changes);
+    former(batch, observed, desired, owned);
+}
+
+/// Removes virtual servers that are not desired. Those of Services that still exist are kept as long as they have
+/// connections.
+pub(super) fn former(batch: &mut Batch, observed: &Observed, desired: &Desired, owned: &Owned) {
     for (server, held) in &observed.virtual_servers {
         if desired.virtual_servers.contains_key(server) || !owned.contains(server) {
             continue;

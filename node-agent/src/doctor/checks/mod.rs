@@ -7,35 +7,42 @@ mod load;
 mod network;
 mod programmed;
 mod state;
+mod tables;
 
 use std::fmt::Display;
 
+use portolan_plan::Dataplane;
+
 use super::{Facts, Finding};
 
-/// The checks in the order of the report: a check comes after those of its dependencies.
-const CHECKS: [fn(&Facts) -> Vec<Finding>; 22] = [
-    kernel::modules,
-    kernel::ipvs,
-    kernel::sysctls,
-    network::reverse_path,
-    network::bridges,
-    network::ipv6,
-    iptables::variants,
-    iptables::packet_mark,
-    iptables::nftables,
-    kube_proxy::leftovers,
-    programmed::device,
-    programmed::routes,
-    programmed::sets,
-    programmed::rules,
-    programmed::virtual_servers,
-    load::conntrack,
-    load::connection_table,
-    load::rate_estimation,
-    state::clock,
-    state::directory,
-    state::plan_and_record,
-    state::controller,
+type CheckFunction = fn(&Facts) -> Vec<Finding>;
+
+/// The checks in the order of the report, and the dataplane for which each is; `None` for both. A check comes after those
+/// of its dependencies.
+const CHECKS: [(Option<Dataplane>, CheckFunction); 23] = [
+    (Some(Dataplane::Ipvs), kernel::modules),
+    (Some(Dataplane::Ipvs), kernel::ipvs),
+    (None, kernel::sysctls),
+    (None, network::reverse_path),
+    (None, network::bridges),
+    (None, network::ipv6),
+    (Some(Dataplane::Ipvs), iptables::variants),
+    (Some(Dataplane::Ipvs), iptables::packet_mark),
+    (None, iptables::nftables),
+    (None, kube_proxy::leftovers),
+    (Some(Dataplane::Ipvs), programmed::device),
+    (Some(Dataplane::Ipvs), programmed::routes),
+    (Some(Dataplane::Ipvs), programmed::sets),
+    (Some(Dataplane::Ipvs), programmed::rules),
+    (Some(Dataplane::Ipvs), programmed::virtual_servers),
+    (Some(Dataplane::Nftables), tables::tables),
+    (None, load::conntrack),
+    (Some(Dataplane::Ipvs), load::connection_table),
+    (Some(Dataplane::Ipvs), load::rate_estimation),
+    (None, state::clock),
+    (None, state::directory),
+    (None, state::plan_and_record),
+    (None, state::controller),
 ];
 
 /// A warning for the start of the agent: enlarging the connection table requires reloading IPVS (S-195).
@@ -46,7 +53,10 @@ pub(super) fn hint(connection_table_bits: u32) -> Option<String> {
 }
 
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
-    CHECKS.iter().flat_map(|check| check(facts)).collect()
+    let dataplane = facts.node_or_default().settings.dataplane;
+    let is_for_it = |of: &Option<Dataplane>| of.is_none_or(|of| of == dataplane);
+    let checks = CHECKS.iter().filter(|(of, _)| is_for_it(of));
+    checks.flat_map(|(_, check)| check(facts)).collect()
 }
 
 /// The remedy for problems that a running agent repairs.

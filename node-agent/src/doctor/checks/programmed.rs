@@ -198,7 +198,7 @@ pub(super) fn sets(facts: &Facts) -> Vec<Finding> {
 }
 
 /// The saved plan may be a few seconds older than the current one.
-fn behind() -> String {
+pub(super) fn behind() -> String {
     format!(
         "run this again in 15 s, since the saved plan may be outdated; if it persists, {REPAIRED_BY_AGENT}"
     )

@@ -14,13 +14,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use portolan_reconcile::nftables::ObservedTables;
 use portolan_reconcile::{Network, VirtualServer, VirtualServerKey};
 
 use super::facts::{Fact, Facts, IPV6_FORWARDING, RUN_ESTIMATION, Sets, reverse_path};
-use crate::kernel::IptablesChoice;
 use crate::kernel::linux::{
-    self, Links, MODULES, Servers, Tables, is_module_loaded, machine, nft_tables, read_sysctl,
+    self, Links, MODULES, NftTables, Servers, TableChanges, Tables, is_module_built_in,
+    is_module_loaded, machine, nft_tables, read_sysctl,
 };
+use crate::kernel::{IptablesChoice, TablesKernel as _};
 use crate::receive::Access;
 use crate::record::Record;
 use crate::saved::SavedPlan;
@@ -52,6 +54,7 @@ pub fn gather(place: &GatherOptions) -> Facts {
         modules: BTreeMap::new(),
         servers: servers(),
         sets: sets(),
+        own_tables: own_tables(),
         network: Err("not read yet".into()),
         device: String::new(),
         sysctls: BTreeMap::new(),
@@ -100,6 +103,15 @@ fn sets() -> Fact<Sets> {
         })
     });
     fact(read)
+}
+
+/// As for IPVS, a request would load the module.
+fn own_tables() -> Fact<ObservedTables> {
+    let module = "nf_tables";
+    if !is_module_loaded(module) && is_module_built_in(module) != Some(true) {
+        return Err("nf_tables is not loaded".into());
+    }
+    fact(NftTables::open(TableChanges::default()).and_then(|mut tables| tables.read()))
 }
 
 fn sysctls(facts: &Facts) -> BTreeMap<Arc<str>, Arc<str>> {

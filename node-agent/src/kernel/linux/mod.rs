@@ -1,11 +1,12 @@
 //! The Linux kernel: the only module that opens netlink sockets, writes kernel settings or starts tools. Blocking,
-//! for one thread.
+//! for one thread at a time.
 
 mod conntrack;
 mod dump;
 mod events;
 mod generation;
 mod iptables;
+mod ipvs;
 mod link;
 pub mod machine;
 mod modules;
@@ -21,13 +22,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use portolan_plan::Family;
+use portolan_plan::{Dataplane, Family};
+
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
     Connections, Desired, Flow, Network, Observed, Op, OpKind, VirtualServerKey,
 };
 
-use super::{Kernel, KernelError, StaleFlows};
+use tracing::info;
+
+use self::ipvs::Ipvs;
+use super::{Kernel, KernelError, LockWait, StaleFlows, TablesKernel as _};
 use crate::traffic::Traffic;
 
 pub use conntrack::{Conntrack, flows_in};
@@ -36,7 +41,8 @@ pub use events::Events;
 pub use iptables::{IptablesChoice, Variant};
 pub use link::Links;
 pub use modules::{
-    Loaded, MODULES, is_loaded as is_module_loaded, load as load_module, loaded_schedulers,
+    Loaded, MODULES, is_built_in as is_module_built_in, is_loaded as is_module_loaded,
+    load as load_module, loaded_schedulers,
 };
 pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
@@ -47,20 +53,22 @@ pub use sysctl::{
 };
 pub use tables::{NftTables, TableChanges};
 
+/// The module of nf_tables.
+const NF_TABLES: &str = "nf_tables";
+
 /// The kernel, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct LinuxKernel {
-    servers: Servers,
-    sets: Sets,
+    /// What the IPVS dataplane needs, or what is missing for it.
+    ipvs: Result<Ipvs, Missing>,
     link: Links,
-    rules: Rules,
-    /// A read of rules that was begun in advance.
-    reading: Option<Reading>,
     conntrack: Conntrack,
+    /// Changes of the tables of nftables by other programs.
+    table_changes: TableChanges,
 }
 
 /// Everything that is missing for programming this node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Missing {
     errors: Vec<KernelError>,
 }
@@ -76,47 +84,63 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
+impl Missing {
+    /// The error of an action that needs it.
+    fn error(&self, action: &(impl fmt::Display + ?Sized)) -> KernelError {
+        let reasons: Vec<_> = self.errors.iter().map(ToString::to_string).collect();
+        KernelError::new(action, &reasons.join("; "))
+    }
+}
+
 impl LinuxKernel {
     /// Opens the kernel's sockets in the network namespace of the calling thread, and searches for the tools.
     ///
     /// # Errors
-    /// [`Missing`] lists everything that is missing, with a remedy for each.
+    /// [`Missing`] lists everything that is missing, with a remedy for each. If only the IPVS dataplane lacks something,
+    /// and the kernel has nf_tables, that is no error, but each use of IPVS is.
     pub fn open(iptables: IptablesChoice) -> Result<Self, Missing> {
-        let servers = Servers::open();
-        let sets = Sets::open();
-        let link = Links::open();
-        let rules = Rules::find(iptables);
-        let conntrack = Conntrack::open();
-        match (servers, sets, link, rules, conntrack) {
-            (Ok(servers), Ok(sets), Ok(link), Ok(rules), Ok(conntrack)) => {
-                rules.log_variant();
+        let ipvs = Ipvs::open(iptables).map_err(|errors| Missing { errors });
+        let (link, conntrack) = (Links::open(), Conntrack::open());
+        let changes = TableChanges::default();
+        let has_nft = || NftTables::open(changes.clone()).is_ok();
+        match (link, conntrack) {
+            (Ok(link), Ok(conntrack)) if ipvs.is_ok() || has_nft() => {
+                if let Err(missing) = &ipvs {
+                    info!(%missing, "only the nftables dataplane is possible on this node");
+                }
                 Ok(Self {
-                    servers,
-                    sets,
+                    ipvs,
                     link,
-                    rules,
-                    reading: None,
                     conntrack,
+                    table_changes: changes,
                 })
             }
-            (servers, sets, link, rules, conntrack) => {
-                let errors = [
-                    servers.err(),
-                    sets.err(),
-                    link.err(),
-                    rules.err(),
-                    conntrack.err(),
-                ];
-                Err(Missing {
-                    errors: errors.into_iter().flatten().collect(),
-                })
+            (link, conntrack) => {
+                let mut errors = ipvs.err().map_or_else(Vec::new, |missing| missing.errors);
+                errors.extend([link.err(), conntrack.err()].into_iter().flatten());
+                Err(Missing { errors })
             }
         }
     }
 
+    /// Whether the IPVS dataplane is possible.
+    ///
+    /// # Errors
+    /// What is missing for it.
+    pub fn require_ipvs(&self) -> Result<(), Missing> {
+        self.ipvs.as_ref().map(drop).map_err(Clone::clone)
+    }
+
     /// Enables the traffic counters of virtual servers, which are updated with each [`Kernel::observe`].
     pub fn count_traffic(&mut self) {
-        self.servers.count_traffic();
+        self.ipvs
+            .iter_mut()
+            .for_each(|ipvs| ipvs.servers.count_traffic());
+    }
+
+    /// The changes of the tables of nftables by other programs, for [`Events::of_tables`].
+    pub fn table_changes(&self) -> TableChanges {
+        self.table_changes.clone()
     }
 
     /// The netlink port of the rtnetlink socket, which the kernel includes in events that this socket caused.
@@ -126,19 +150,14 @@ impl LinuxKernel {
 
     /// Applies operations of one kind.
     fn apply_run(&mut self, kind: OpKind, run: &[Op]) -> Vec<Result<(), KernelError>> {
-        match kind {
-            OpKind::Sysctl => only(run, Op::sysctl)
-                .into_iter()
-                .map(sysctl::apply)
-                .collect(),
-            OpKind::Link => self.link.apply(&only(run, Op::link)),
-            OpKind::Set => self.sets.apply(&only(run, Op::set)),
-            OpKind::Rules => self.rules.apply(&only(run, Op::rules)),
-            OpKind::Scheduler => {
-                let ops = only(run, Op::scheduler).into_iter();
-                ops.map(|op| self.servers.load_scheduler(op)).collect()
+        match (kind, &mut self.ipvs) {
+            (OpKind::Sysctl, _) => {
+                let ops = only(run, Op::sysctl).into_iter();
+                ops.map(sysctl::apply).collect()
             }
-            OpKind::Ipvs => self.servers.apply(&only(run, Op::ipvs)),
+            (OpKind::Link, _) => self.link.apply(&only(run, Op::link)),
+            (kind, Ok(ipvs)) => ipvs.apply(kind, run),
+            (_, Err(missing)) => run.iter().map(|op| Err(missing.error(op))).collect(),
         }
     }
 }
@@ -149,6 +168,24 @@ pub fn only<T>(run: &[Op], part: impl Fn(&Op) -> Option<&T>) -> Vec<&T> {
 }
 
 impl Kernel for LinuxKernel {
+    type Tables = NftTables;
+
+    fn open_tables(&mut self) -> Result<NftTables, KernelError> {
+        NftTables::open(self.table_changes.clone())
+    }
+
+    fn may_have_tables(&mut self) -> bool {
+        // If that is unknown, asking may load it, but tables that stay would capture packets.
+        if !(is_module_loaded(NF_TABLES) || is_module_built_in(NF_TABLES).unwrap_or(true)) {
+            return false;
+        }
+        let mut tables = self.open_tables();
+        Family::BOTH.into_iter().any(|family| {
+            let layout = tables.as_mut().map(|tables| tables.layout(family));
+            !matches!(layout, Ok(Ok(None)))
+        })
+    }
+
     fn network(&mut self, device: &str) -> Result<Network, KernelError> {
         let mut network = self.link.observe(device)?;
         network.host.machine = machine::read();
@@ -160,13 +197,12 @@ impl Kernel for LinuxKernel {
     }
 
     fn has_scheduler(&mut self, name: &str) -> bool {
-        self.servers.has_scheduler(name)
+        let ipvs = self.ipvs.as_mut();
+        ipvs.is_ok_and(|ipvs| ipvs.servers.has_scheduler(name))
     }
 
     fn prepare_observe(&mut self) {
-        // An earlier read that was not used is outdated.
-        self.reading.take().into_iter().for_each(Reading::end);
-        self.reading = Some(self.rules.begin_reading());
+        self.ipvs.iter_mut().for_each(Ipvs::begin_reading);
     }
 
     fn observe(
@@ -175,52 +211,47 @@ impl Kernel for LinuxKernel {
         sysctls: BTreeMap<Arc<str>, Arc<str>>,
         wanted: Option<&Desired>,
     ) -> Result<Observed, KernelError> {
-        let (mut rules, mut unread_rules) = (BTreeMap::new(), BTreeMap::new());
-        let reading = match self.reading.take() {
-            Some(reading) => reading,
-            None => self.rules.begin_reading(),
-        };
-        let virtual_servers = self.servers.observe(wanted);
-        let timeouts = self.servers.timeouts();
-        let sets = self.sets.observe();
-        for (family, found) in self.rules.observe(reading) {
-            match found {
-                Ok(found) => drop(rules.insert(family, found)),
-                // The other family, and everything that does not depend on rules, continues.
-                Err(error) => drop(unread_rules.insert(family, error.reason)),
+        let is_needed = wanted.is_none_or(|wanted| wanted.dataplane == Dataplane::Ipvs);
+        match &mut self.ipvs {
+            Ok(ipvs) => ipvs.observe(network, sysctls, wanted),
+            Err(missing) if is_needed => Err(missing.error("read the state of IPVS")),
+            Err(_) => {
+                let mut observed = Observed {
+                    sysctls,
+                    ..Observed::default()
+                };
+                observed.set_network(network);
+                Ok(observed)
             }
         }
-        Ok(Observed {
-            device_up: network.device_up,
-            routes: network.routes,
-            policy: network.policy,
-            host: network.host,
-            virtual_servers: virtual_servers?,
-            loaded_schedulers: BTreeSet::new(),
-            sets: sets?,
-            leftover_sets: self.sets.leftovers()?,
-            rules,
-            unread_rules,
-            sysctls,
-            timeouts: timeouts?,
-        })
     }
 
     fn rules(&mut self) -> Vec<(Family, Result<ObservedRules, KernelError>)> {
-        let reading = self.rules.begin_reading();
-        self.rules.observe(reading).into()
+        self.ipvs.as_mut().map_or_else(|_| Vec::new(), Ipvs::rules)
+    }
+
+    fn lock_wait(&mut self) -> LockWait {
+        let ipvs = self.ipvs.as_mut();
+        ipvs.map_or(LockWait::None, Ipvs::lock_wait)
     }
 
     fn traffic(&mut self) -> Vec<(VirtualServerKey, Traffic)> {
-        self.servers.traffic()
+        let ipvs = self.ipvs.as_mut();
+        ipvs.map_or_else(|_| Vec::new(), |ipvs| ipvs.servers.traffic())
     }
 
     fn connections(&mut self, servers: &[VirtualServerKey]) -> Result<Connections, KernelError> {
-        self.servers.connections(servers)
+        match &mut self.ipvs {
+            Ok(ipvs) => ipvs.servers.connections(servers),
+            Err(_) if servers.is_empty() => Ok(Connections::new()),
+            Err(missing) => Err(missing.error("count connections of IPVS")),
+        }
     }
 
     fn prepare(&mut self, ops: &[Op]) {
-        self.rules.prepare(&only(ops, Op::rules));
+        if let Ok(ipvs) = &mut self.ipvs {
+            ipvs.rules.prepare(&only(ops, Op::rules));
+        }
     }
 
     fn apply(&mut self, ops: &[Op]) -> Vec<Result<(), KernelError>> {

@@ -69,6 +69,22 @@ pub fn is_loaded(name: &str) -> bool {
     Path::new(LOADED).join(name).exists()
 }
 
+/// Whether the kernel contains a module, which `/sys/module` need not list; `None` if the list of its modules cannot be
+/// read.
+pub fn is_built_in(name: &str) -> Option<bool> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let lists = Path::new("/lib/modules").join(release.trim());
+    let list = std::fs::read_to_string(lists.join("modules.builtin")).ok()?;
+    Some(lists_module(&list, name))
+}
+
+/// Whether a list of modules, with a path in each line, has one of this name.
+fn lists_module(list: &str, name: &str) -> bool {
+    let files = list.lines().filter_map(|line| line.rsplit('/').next());
+    let mut names = files.filter_map(|file| file.split_once(".ko"));
+    names.any(|(found, _)| found.replace('-', "_") == name)
+}
+
 /// Modules of IPVS that are not schedulers, without their prefix.
 const OTHERS: [&str; 2] = ["ftp", "pe_sip"];
 
@@ -91,6 +107,13 @@ fn schedulers_in(modules: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_built_in_module_is_found_by_its_name() {
+        let list = "kernel/net/netfilter/nf_tables.ko\nkernel/net/netfilter/nf-other.ko\n";
+        assert!(lists_module(list, "nf_tables") && lists_module(list, "nf_other"));
+        assert!(!lists_module(list, "tables") && !lists_module("", "nf_tables"));
+    }
 
     #[test]
     fn loaded_schedulers_are_those_with_a_module() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::fs::{File, TryLockError};
 
 use portolan_plan::Family;
 use portolan_reconcile::RulesOp;
@@ -12,12 +13,14 @@ use tracing::info;
 use super::generation::Generation;
 use super::iptables::{self, IptablesChoice, Variant};
 use super::tool::{self, Running};
-use crate::kernel::KernelError;
+use crate::kernel::{KernelError, LockWait};
 
 /// Timeout of the tools for the iptables lock, in seconds. The whole pass waits during this time.
 const LOCK_SECONDS: &str = "5";
 /// Timeout after a first one has expired. Without a value, or with 0, the tools would wait forever.
 const LOCK_SECONDS_AFTER_TIMEOUT: &str = "1";
+/// The file that the tools lock.
+const LOCK: &str = "/run/xtables.lock";
 
 /// The tools `iptables-save` and `iptables-restore` of one variant, and their IPv6 twins.
 #[derive(Debug)]
@@ -28,6 +31,10 @@ pub struct Rules {
     left: Option<(Variant, BTreeSet<Family>)>,
     /// Whether waiting for the iptables lock timed out. Later loads of this pass use the short timeout.
     locked: bool,
+    /// Whether rules of the last load wait for the lock.
+    waits: bool,
+    /// Whether they still waited for it when this load began.
+    held: bool,
     /// The last read rules, with their generation.
     known: Option<(Generation, Found)>,
     /// Loads that were begun in advance.
@@ -46,6 +53,8 @@ impl Rules {
             reason: found.reason,
             left: found.left.map(|other| (other, Family::BOTH.into())),
             locked: false,
+            waits: false,
+            held: false,
             known: None,
             begun: Vec::new(),
         })
@@ -117,8 +126,23 @@ impl Rules {
         read
     }
 
+    /// Whether the last load failed because another program held the iptables lock, and whether it still does. A release
+    /// is reported once.
+    pub fn lock_wait(&mut self) -> LockWait {
+        if !self.waits {
+            return LockWait::None;
+        }
+        if is_lock_free() {
+            self.waits = false;
+            LockWait::Released
+        } else {
+            LockWait::Held
+        }
+    }
+
     /// Begins to load rules in advance.
     pub fn prepare(&mut self, ops: &[&RulesOp]) {
+        self.held = self.waits && !is_lock_free();
         let begin = |op: &&RulesOp| ((*op).clone(), self.begin(op));
         let begun: Vec<_> = ops.iter().map(begin).collect();
         self.begun.extend(begun);
@@ -127,10 +151,15 @@ impl Rules {
     /// Loads the rules of operations, of all families in parallel, and removes them from the other variant. Errors
     /// contain the message of the tool and what to check.
     pub fn apply(&mut self, ops: &[&RulesOp]) -> Vec<Result<(), KernelError>> {
+        // Only once: the tools of this load take the lock, too.
+        self.held = self.waits && !is_lock_free();
         let begun: Vec<_> = ops.iter().map(|op| self.begun(op)).collect();
+        self.waits = false;
         let finish = |(op, begun): (&&RulesOp, _)| {
             let done = self.finish(op, begun);
-            self.locked |= done.as_ref().is_err_and(is_locked);
+            let waits = done.as_ref().is_err_and(is_locked);
+            self.locked |= waits;
+            self.waits |= waits;
             // Legacy tables are loaded one by one, nft tables atomically.
             let in_doubt = self.variant != Variant::Nft && !self.locked;
             done.map_err(|error| explain(op, self.variant, &error).in_doubt_if(in_doubt))
@@ -147,7 +176,27 @@ impl Rules {
     }
 
     fn begin(&self, op: &RulesOp) -> Result<Running, KernelError> {
-        begin_loading(self.variant, op.family, &op.text, self.locked)
+        self.begin_loading(self.variant, op.family, &op.text)
+    }
+
+    /// Begins a load. While the lock is held for which the last load waited until its timeout, no tool that takes it is
+    /// started: a pass that waits again would still be busy when the lock is released, and delay all its other work.
+    fn begin_loading(
+        &self,
+        variant: Variant,
+        family: Family,
+        text: &str,
+    ) -> Result<Running, KernelError> {
+        let restore = variant.restore(family);
+        if self.held && variant != Variant::Nft {
+            let action = format!("run {restore}");
+            return Err(KernelError::new(&action, STILL_HELD));
+        }
+        let seconds = match self.locked {
+            true => LOCK_SECONDS_AFTER_TIMEOUT,
+            false => LOCK_SECONDS,
+        };
+        tool::start(&restore, &["--noflush", "-w", seconds], Some(text))
     }
 
     fn finish(
@@ -165,15 +214,17 @@ impl Rules {
     }
 
     fn leave(&mut self, family: Family) -> Result<(), KernelError> {
-        let Some((other, families)) = &mut self.left else {
+        let left = self.left.as_ref();
+        let left = left.filter(|(_, families)| families.contains(&family));
+        let Some(other) = left.map(|(other, _)| *other) else {
             return Ok(());
         };
-        if families.contains(&family) {
-            let found = saved(*other, family, begin_saving(*other, family))?;
-            if let Some(text) = cleanup_text(&found) {
-                begin_loading(*other, family, &text, self.locked)?.finish()?;
-                info!(variant = %other, %family, "removed the agent's rules from the other variant of iptables");
-            }
+        let found = saved(other, family, begin_saving(other, family))?;
+        if let Some(text) = cleanup_text(&found) {
+            self.begin_loading(other, family, &text)?.finish()?;
+            info!(variant = %other, %family, "removed the agent's rules from the other variant of iptables");
+        }
+        if let Some((_, families)) = &mut self.left {
             families.remove(&family);
         }
         Ok(())
@@ -252,20 +303,15 @@ pub(super) fn left_out(saved: &str) -> Option<&str> {
     })
 }
 
-fn begin_loading(
-    variant: Variant,
-    family: Family,
-    text: &str,
-    locked: bool,
-) -> Result<Running, KernelError> {
-    let seconds = if locked {
-        LOCK_SECONDS_AFTER_TIMEOUT
-    } else {
-        LOCK_SECONDS
-    };
-    let arguments = ["--noflush", "-w", seconds];
-    tool::start(&variant.restore(family), &arguments, Some(text))
+/// Whether the lock could be taken now. Tools that take it at the same moment wait for it.
+fn is_lock_free() -> bool {
+    let file = File::open(LOCK);
+    // Any other error is for the tool to report.
+    !file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
 }
+
+/// The reason of a load that was not begun, in the words of the tools.
+const STILL_HELD: &str = "another program still holds the xtables lock";
 
 /// The tools use this text regardless of the options for waiting.
 fn is_locked(error: &KernelError) -> bool {

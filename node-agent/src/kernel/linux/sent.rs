@@ -1,6 +1,6 @@
-//! Counts the messages to IPVS and ipset, and passes them to a tap for measurements.
+//! Counts the messages to IPVS and ipset, and passes them and those to nf_tables to a tap for measurements.
 
-use super::LinuxKernel;
+use super::{LinuxKernel, NftTables};
 
 /// The part of the kernel that a datagram goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -9,6 +9,8 @@ pub enum Part {
     Ipvs,
     /// Sets, over netfilter's netlink.
     Ipset,
+    /// The tables of nftables, over netfilter's netlink.
+    Tables,
 }
 
 /// One datagram to the kernel.
@@ -33,11 +35,27 @@ pub struct Sent {
     pub bytes: u64,
 }
 
+impl NftTables {
+    /// Calls `tap` with every later datagram before it is sent.
+    pub fn tap(&mut self, mut tap: impl FnMut(Datagram<'_>) + Send + 'static) {
+        self.socket.tap(move |outgoing| {
+            tap(Datagram {
+                part: Part::Tables,
+                bytes: outgoing.bytes,
+                writes: outgoing.writes,
+            });
+        });
+    }
+}
+
 impl LinuxKernel {
     /// The counters so far.
     pub fn sent(&self) -> Sent {
-        let servers = self.servers.socket.counters();
-        let sets = self.sets.socket.counters();
+        let Ok(ipvs) = &self.ipvs else {
+            return Sent::default();
+        };
+        let servers = ipvs.servers.socket.counters();
+        let sets = ipvs.sets.socket.counters();
         Sent {
             messages: servers.messages + sets.messages,
             writes: servers.writes + sets.writes,
@@ -47,8 +65,11 @@ impl LinuxKernel {
 
     /// Calls `tap` with every later datagram before it is sent.
     pub fn tap(&mut self, tap: impl FnMut(Datagram<'_>) + Clone + Send + 'static) {
+        let Ok(ipvs) = &mut self.ipvs else {
+            return;
+        };
         let mut to_servers = tap.clone();
-        self.servers.socket.tap(move |outgoing| {
+        ipvs.servers.socket.tap(move |outgoing| {
             to_servers(Datagram {
                 part: Part::Ipvs,
                 bytes: outgoing.bytes,
@@ -56,7 +77,7 @@ impl LinuxKernel {
             });
         });
         let mut to_sets = tap;
-        self.sets.socket.tap(move |outgoing| {
+        ipvs.sets.socket.tap(move |outgoing| {
             to_sets(Datagram {
                 part: Part::Ipset,
                 bytes: outgoing.bytes,

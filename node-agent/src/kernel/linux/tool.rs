@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::heartbeat;
@@ -17,13 +18,20 @@ use time_limit::TimeLimit;
 /// of other programs, and wait up to 5 s for the iptables lock.
 const TOOL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running tool. The caller has to wait for its end.
+/// A running tool. Its end is noticed at once, so that a caller who first waits for another tool does not use up the
+/// time limit of this one.
 #[derive(Debug)]
-#[must_use = "without a wait, the tool becomes a zombie process"]
+#[must_use = "without a wait, the result of the tool is lost"]
 pub(super) struct Running {
     program: String,
-    child: Child,
-    limit: TimeLimit,
+    waiter: JoinHandle<Ended>,
+}
+
+/// How a tool has ended.
+#[derive(Debug)]
+struct Ended {
+    output: std::io::Result<Output>,
+    was_killed: bool,
 }
 
 /// Runs a tool to its end, with text on its standard input.
@@ -87,11 +95,7 @@ fn start_within(
         (Some(text), Some(mut stdin)) => stdin.write_all(text.as_bytes()),
         _ => Ok(()),
     };
-    let running = Running {
-        program: program.into(),
-        child,
-        limit,
-    };
+    let running = Running::wait_for(program, child, limit)?;
     match written {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             // The result for a partial text does not matter.
@@ -103,20 +107,32 @@ fn start_within(
 }
 
 impl Running {
+    fn wait_for(program: &str, child: Child, limit: TimeLimit) -> Result<Self, KernelError> {
+        let wait = move || {
+            let output = child.wait_with_output();
+            let was_killed = limit.end();
+            Ended { output, was_killed }
+        };
+        let waiter = std::thread::Builder::new().name("tool-output".into());
+        let waiter = waiter
+            .spawn(wait)
+            .map_err(|error| failed(program, &error))?;
+        let program = program.into();
+        Ok(Self { program, waiter })
+    }
+
     /// Waits for its end.
     ///
     /// # Errors
     /// The exit status and message of the tool.
     pub(super) fn finish(self) -> Result<Output, KernelError> {
-        let Self {
-            program,
-            child,
-            limit,
-        } = self;
-        let output = child.wait_with_output();
+        let Self { program, waiter } = self;
+        let ended = waiter.join();
         heartbeat::beat();
+        let Ended { output, was_killed } = ended
+            .map_err(|_panic| failed(&program, &"the thread that read its output panicked"))?;
         let output = output.map_err(|error| failed(&program, &error))?;
-        if limit.end() {
+        if was_killed {
             let next = "it did not end and was killed; check dmesg and the load of the node, and run it by hand";
             return Err(failed(&program, &next));
         }
@@ -185,6 +201,16 @@ mod tests {
     fn a_tool_that_does_not_end_is_killed() {
         let error = killed("sleep 60", None);
         assert!(error.contains("did not end and was killed"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_that_ended_in_time_succeeds_however_late_its_result_is_read() {
+        let limit = Duration::from_millis(200);
+        let hangs = start_within(limit, "sh", &["-c", "sleep 60"], None).unwrap();
+        let ends = start_within(limit, "sh", &["-c", "echo done"], None).unwrap();
+        hangs.finish().unwrap_err();
+        std::thread::sleep(limit);
+        assert_eq!(ends.finish().unwrap().stdout, b"done\n");
     }
 
     #[test]

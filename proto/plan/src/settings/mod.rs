@@ -15,6 +15,8 @@ pub use self::period::{Period, PeriodError};
 pub use self::port_range::{PortRange, PortRangeError};
 
 declare! {
+    /// What the agent programs to serve Services.
+    [node] dataplane: Dataplane = Dataplane::default(),
     /// The IPVS scheduler of Services that do not name one (S-101).
     [node] scheduler: Arc<str> = "rr".into(),
     /// The node addresses that serve node ports: `primary`, or CIDR ranges; empty means all local addresses
@@ -72,6 +74,17 @@ impl Settings {
     pub fn ipvs_marks(&self) -> u32 {
         self.capture.mark() | self.masquerade.mark()
     }
+}
+
+/// What the agent programs in the kernel to serve Services.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dataplane {
+    /// IPVS, with ipset and iptables.
+    #[default]
+    Ipvs,
+    /// nftables only.
+    Nftables,
 }
 
 /// How packets from this node's pods are recognised.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::super::audit::since;
 use super::super::bulk::Bulk;
-use super::super::probes::{Probes, usual};
+use super::super::probes::{Probes, p99};
 use super::returning::connected;
 use super::{MOVED, NAMES, NODES, Replicas, TAKEN};
 use crate::checks::Checks;
@@ -31,7 +31,7 @@ pub(super) fn run(replicas: &mut Replicas<'_>, checks: &mut Checks) -> Result<()
     wait_connected(replicas)?;
     let bulk = Bulk::new(&replicas.rig.plane.kubeconfig(Reach::Here))?;
     let mut probes = Probes::create(&bulk, SERVICES)?;
-    let quiet = usual(&probes.measure(&replicas.rig, &bulk, CHANGES)?)?;
+    let quiet = p99(&probes.measure(&replicas.rig, &bulk, CHANGES)?)?;
     let moved = served(replicas, killed)?;
     let agents = replicas.rig.agents()?;
     agents.begin_history();

@@ -24,8 +24,11 @@ impl TimeLimit {
         let watch = move || match end.recv_timeout(limit) {
             // Its children too: they may keep its output open, and the caller reads the output to the end. Until then
             // the tool is not reaped, so no other process group has this number.
-            Err(RecvTimeoutError::Timeout) => kill_process_group(group, Signal::KILL).is_ok(),
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => false,
+            // If the other side is gone, its end is not waited for any more.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                kill_process_group(group, Signal::KILL).is_ok()
+            }
+            Ok(()) => false,
         };
         let watcher = std::thread::Builder::new()
             .name("tool".into())
