@@ -159,7 +159,7 @@ struct Scenarios {
     /// Where the scenarios run
     #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
     place: Place,
-    /// Names of scenarios (`cargo verify --list --fresh --tier guest` prints them), or --all
+    /// Names of scenarios (`cargo verify --list --fresh --long --tier guest` prints them), or --all
     #[arg(
         value_name = "NAME",
         required = true,
@@ -183,7 +183,7 @@ struct Cluster {
     /// Kubernetes version of the control plane
     #[arg(long, value_enum, default_value_t = Release::Usual)]
     kubernetes: Release,
-    /// Names of scenarios (`cargo verify --list --fresh --tier cluster` prints them), or --all
+    /// Names of scenarios (`cargo verify --list --fresh --long --tier cluster` prints them), or --all
     #[arg(
         value_name = "NAME",
         required = true,
