@@ -117,7 +117,7 @@ fn load(lab: &Lab<'_>) -> Result<Load> {
     let rate = Rate {
         protocol: Protocol::Tcp,
         targets: vec!["10.96.2.1:80".parse()?],
-        per_second: lab.rate(PER_SECOND),
+        per_second: PER_SECOND,
         // Covers both changes.
         lasts: lab.limit(SOON) * 3 + Duration::from_secs(2),
         deadline: lab.limit(Duration::from_secs(2)),
