@@ -147,10 +147,11 @@ pub const TIERS: &[Tier] = &[
         name: "nftables",
         title: "scenarios and the demo with the nftables dataplane",
         work: &[
-            Work::Nftables(&["restarts", "draining", "udp", "addresses"]),
+            Work::Nftables(&["draining", "udp", "addresses"]),
             Work::NftablesDemo,
         ],
         long: &[Work::Nftables(&[
+            "restarts",
             "rollout",
             "coexistence",
             "packet-path",
