@@ -298,12 +298,6 @@ fn run(lists: &[&'static [Scenario]], run: Run) -> Result<bool> {
         ..stage(run.files, run.seed)?
     };
     let console = stage.console;
-    let pace = stage.waits.pace();
-    if pace > 1.05 {
-        console.line(&format!(
-            "programs take {pace:.1} times as long here as on ordinary hardware: clients are slower by that factor"
-        ));
-    }
     let mut total = Checks::new(console);
     for scenario in chosen {
         total.add(&run_one(scenario, &stage));

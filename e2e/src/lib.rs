@@ -37,7 +37,6 @@ pub mod program;
 mod prometheus;
 mod real;
 pub mod scenario;
-mod speed;
 pub mod stage;
 pub mod stop;
 pub mod topology;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{speed, stop};
+use crate::stop;
 
 /// For one request or connection.
 pub(crate) const ANSWER: Duration = Duration::from_secs(3);
@@ -22,13 +22,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// of the processors. It costs nothing unless the condition never holds.
 const PATIENCE: f64 = 4.0;
 
-/// How long waits may take here, and how fast clients may be, compared with ordinary hardware.
+/// How long waits may take here, as a multiple of what ordinary hardware needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Waits {
-    /// The factor of deadlines.
     slowness: f64,
-    /// How much longer programs take here. It changes what clients do, but no deadline: some of those are promises.
-    pace: f64,
 }
 
 impl Waits {
@@ -40,23 +37,16 @@ impl Waits {
         if !(0.1..=1000.0).contains(&slowness) {
             bail!("PORTOLAN_SLOWNESS is {slowness}; it must be a factor from 0.1 to 1000");
         }
-        Ok(Self {
-            slowness,
-            pace: slowness,
-        })
+        Ok(Self { slowness })
     }
 
-    /// Reads `PORTOLAN_SLOWNESS`. When it is not set, deadlines are those of ordinary hardware, and the pace of clients
-    /// follows the measured speed of this machine.
+    /// Reads `PORTOLAN_SLOWNESS`; 1 when it is not set.
     ///
     /// # Errors
     /// When it is set and not a number from 0.1 to 1000.
     pub fn from_environment() -> Result<Self> {
         let Ok(text) = std::env::var("PORTOLAN_SLOWNESS") else {
-            return Ok(Self {
-                slowness: 1.0,
-                pace: speed::slowness(),
-            });
+            return Self::with_slowness(1.0);
         };
         let slowness = text
             .parse()
@@ -68,28 +58,6 @@ impl Waits {
     #[must_use]
     pub fn limit(&self, on_hardware: Duration) -> Duration {
         on_hardware.mul_f64(self.slowness)
-    }
-
-    /// How many operations a second this machine is given, at least 1, so that clients leave as much time to the
-    /// programs under test as on ordinary hardware.
-    #[must_use]
-    pub fn rate(&self, on_hardware: u32) -> u32 {
-        // A rate is far below 2^32, and rounded before the conversion.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let rate = (f64::from(on_hardware) / self.pace).round() as u32;
-        rate.max(1)
-    }
-
-    /// How much longer programs take here than on ordinary hardware.
-    #[must_use]
-    pub fn pace(&self) -> f64 {
-        self.pace
-    }
-
-    /// How long something lasts that is spread over time, such as a load and the changes during it.
-    #[must_use]
-    pub fn spread(&self, on_hardware: Duration) -> Duration {
-        on_hardware.mul_f64(self.pace)
     }
 
     /// Retries until `ask` succeeds. The deadline is no promise of the product: see [`Self::within`].

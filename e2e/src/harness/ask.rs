@@ -41,16 +41,6 @@ impl<S> Lab<'_, S> {
         self.stage.waits.limit(on_hardware)
     }
 
-    /// How long something lasts on this machine that is spread over time.
-    pub(crate) fn spread(&self, on_hardware: Duration) -> Duration {
-        self.stage.waits.spread(on_hardware)
-    }
-
-    /// Operations a second that clients may make on this machine.
-    pub(crate) fn rate(&self, on_hardware: u32) -> u32 {
-        self.stage.waits.rate(on_hardware)
-    }
-
     /// Retries until `ask` succeeds, while all programs run; on timeout, returns the last error.
     ///
     /// # Errors

@@ -110,15 +110,15 @@ fn under_load(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
             let rate = Rate {
                 protocol,
                 targets: targets(&lab.state.manifests, service, protocol)?,
-                per_second: lab.rate(PER_SECOND),
-                lasts: lab.spread(LASTS),
+                per_second: PER_SECOND,
+                lasts: LASTS,
                 deadline: lab.limit(Duration::from_secs(2)),
             };
             let name = format!("{} -> {service} {protocol}", client.name());
             loads.add(name, lab.topology.of(client)?, rate)?;
         }
     }
-    waits::sleep_until(start + lab.spread(TO_NFTABLES))?;
+    waits::sleep_until(start + TO_NFTABLES)?;
     lab.change_to("nftables")?;
     let tables = |lab: &Lab<'_>| lab.tool(NODE, Program::Nft, "list tables");
     let found = tables(lab)?;
@@ -130,7 +130,7 @@ fn under_load(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         &found,
     );
     lab.open("nftables")?;
-    waits::sleep_until(start + lab.spread(TO_IPVS))?;
+    waits::sleep_until(start + TO_IPVS)?;
     lab.change_to("ipvs")?;
     lab.open("ipvs again")?;
     for load in loads.finish()? {

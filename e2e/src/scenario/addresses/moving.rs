@@ -38,7 +38,7 @@ impl Watched {
         let rate = Rate {
             protocol: Protocol::Tcp,
             targets: vec![target.parse()?],
-            per_second: lab.rate(PER_SECOND),
+            per_second: PER_SECOND,
             lasts: Self::step(lab) * 3,
             deadline: lab.limit(BRIEF),
         };

@@ -79,7 +79,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         let rate = Rate {
             protocol: Protocol::Tcp,
             targets,
-            per_second: lab.rate(PER_SECOND),
+            per_second: PER_SECOND,
             lasts: PAUSE * (steps + 1),
             deadline: lab.limit(Duration::from_secs(2)),
         };

@@ -33,7 +33,7 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let rate = Rate {
         protocol: Protocol::Tcp,
         targets: Family::ALL.map(|family| at(family, 80)).into(),
-        per_second: lab.rate(PER_SECOND),
+        per_second: PER_SECOND,
         lasts: lasts(),
         // No retransmission is slower than this unless something was lost.
         deadline: lab.limit(Duration::from_secs(2)),

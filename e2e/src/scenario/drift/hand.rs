@@ -219,7 +219,7 @@ fn load(lab: &Lab<'_>) -> Result<(u32, Load)> {
     let rate = Rate {
         protocol: Protocol::Tcp,
         targets: vec![TURN.parse()?, "[fd00:10:96::201]:80".parse()?],
-        per_second: lab.rate(10),
+        per_second: 10,
         lasts: Duration::from_secs(15),
         deadline: lab.limit(Duration::from_secs(2)),
     };

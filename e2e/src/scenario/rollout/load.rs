@@ -79,7 +79,7 @@ pub(super) fn start_loads(lab: &Lab<'_>, start: Instant) -> Result<[Loads; 2]> {
         let rate = Rate {
             protocol: Protocol::Tcp,
             targets: Family::ALL.map(|family| target.at(family, 80)).into(),
-            per_second: lab.rate(per_second),
+            per_second,
             lasts,
             deadline: DEADLINE,
         };

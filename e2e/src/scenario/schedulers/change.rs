@@ -158,7 +158,7 @@ fn under_load(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         targets: Family::ALL
             .map(|family| Service::Turn.at(family, 80))
             .into(),
-        per_second: lab.rate(PER_SECOND),
+        per_second: PER_SECOND,
         lasts: LASTS,
         deadline: lab.limit(PATIENCE),
     };
