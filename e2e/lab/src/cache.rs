@@ -67,6 +67,21 @@ pub fn keep_newest(
     count: usize,
     in_use: &dyn Fn(&Path, Duration) -> bool,
 ) -> Result<()> {
+    let found = by_age(folder)?;
+    let spare = found.len().saturating_sub(count);
+    for (time, path) in found.into_iter().take(spare) {
+        if !in_use(&path, time.elapsed().unwrap_or_default()) {
+            drop(fs::remove_dir_all(path));
+        }
+    }
+    Ok(())
+}
+
+/// The entries of a folder with their times, the oldest first.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn by_age(folder: &Path) -> Result<Vec<(SystemTime, PathBuf)>> {
     let reading = || format!("reading {}", folder.display());
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(reading)? {
@@ -77,13 +92,7 @@ pub fn keep_newest(
         }
     }
     found.sort();
-    let spare = found.len().saturating_sub(count);
-    for (time, path) in found.into_iter().take(spare) {
-        if !in_use(&path, time.elapsed().unwrap_or_default()) {
-            drop(fs::remove_dir_all(path));
-        }
-    }
-    Ok(())
+    Ok(found)
 }
 
 /// Whether the process that a run's folder is named after still runs.

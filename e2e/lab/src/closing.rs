@@ -8,6 +8,9 @@ use crate::seen::{Closing, Seen};
 /// Prefix of output for the lab instead of people, up to the end of the line: an [`Aside`].
 pub const ASIDE: char = '\u{1e}';
 
+/// Prefix of the line with the ID of a demo's trace.
+const TRACE: &str = "The trace: ";
+
 /// A message of a lab program to the lab within its output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Aside {
@@ -51,6 +54,12 @@ pub struct Count {
 }
 
 impl Count {
+    /// These numbers.
+    #[must_use]
+    pub const fn new(passed: u64, failed: u64) -> Self {
+        Self { passed, failed }
+    }
+
     /// How many ran.
     #[must_use]
     pub fn all(self) -> u64 {
@@ -66,6 +75,7 @@ impl AddAssign for Count {
 }
 
 /// Passes on what is written, line by line, and sums up the closing lines in it.
+#[derive(Default)]
 pub struct Counter<W> {
     out: W,
     line: Vec<u8>,
@@ -83,6 +93,8 @@ pub struct Counter<W> {
     pub error: Option<String>,
     /// The closing line of the last scenario, until it is taken.
     pub closed: Option<Closing>,
+    /// The ID of a demo's trace.
+    pub trace: Option<String>,
 }
 
 impl<W: Write> Counter<W> {
@@ -98,6 +110,7 @@ impl<W: Write> Counter<W> {
             cpu: 0.0,
             error: None,
             closed: None,
+            trace: None,
         }
     }
 
@@ -124,9 +137,11 @@ impl<W: Write> Counter<W> {
         if let Some(count) = parse(&text) {
             self.count += count;
         }
-        self.seen.line(&text);
-        if let Some(closing) = Closing::parse(&text) {
+        if let Some(closing) = self.seen.line(&text) {
             self.closed = Some(closing);
+        }
+        if let Some(trace) = text.strip_prefix(TRACE) {
+            self.trace = Some(trace.to_owned());
         }
         if !text.is_empty() {
             self.last = text;
@@ -174,31 +189,20 @@ fn parse(line: &str) -> Option<Count> {
     if let Some(rest) = line.strip_prefix("test result: ") {
         let (_, counts) = rest.split_once(". ")?;
         let mut parts = counts.split("; ");
-        let found = count(parts.next()?, parts.next()?)?;
-        return Some(found.and_not_run(number(parts.next()?, " ignored")?));
+        let (passed, failed) = (parts.next()?, parts.next()?);
+        return count(passed, failed, number(parts.next()?, " ignored")?);
     }
     let mut parts = line.split(", ");
-    let found = count(parts.next()?, parts.next()?)?;
-    match parts.next() {
-        None => Some(found),
-        Some(skipped) => Some(found.and_not_run(number(skipped, " skipped")?)),
-    }
+    let (passed, failed) = (parts.next()?, parts.next()?);
+    let skipped = parts
+        .next()
+        .map_or(Some(0), |text| number(text, " skipped"));
+    count(passed, failed, skipped?)
 }
 
-impl Count {
-    fn and_not_run(self, not_run: u64) -> Self {
-        Self {
-            failed: self.failed + not_run,
-            ..self
-        }
-    }
-}
-
-fn count(passed: &str, failed: &str) -> Option<Count> {
-    Some(Count {
-        passed: number(passed, " passed")?,
-        failed: number(failed, " failed")?,
-    })
+fn count(passed: &str, failed: &str, not_run: u64) -> Option<Count> {
+    let failed = number(failed, " failed")?;
+    Some(Count::new(number(passed, " passed")?, failed + not_run))
 }
 
 fn number(text: &str, word: &str) -> Option<u64> {
@@ -242,13 +246,7 @@ mod tests {
             scenario: 9 passed, 0 failed in 3.1 s\n\
             \u{1b}[32m4 passed, 1 failed\u{1b}[0m\n";
         let counter = counted(text);
-        assert_eq!(
-            counter.count,
-            Count {
-                passed: 19,
-                failed: 3
-            }
-        );
+        assert_eq!(counter.count, Count::new(19, 3));
         assert_eq!(counter.last, "4 passed, 1 failed");
         assert_eq!(counter.out, text.as_bytes());
     }
@@ -270,15 +268,18 @@ mod tests {
     }
 
     #[test]
+    fn the_trace_is_found_in_what_is_passed_on() {
+        // As received from a guest: with CRLF, and split anywhere.
+        let text = "0.1 ms change\r\nThe trace: 7a01\r\nok    The trace: no\n";
+        let counter = counted(text);
+        assert_eq!(counter.trace.as_deref(), Some("7a01"));
+        assert_eq!(counter.out, text.as_bytes());
+    }
+
+    #[test]
     fn a_last_line_without_an_end_counts_too() {
         let counter = counted("\r\n5 passed, 1 failed");
-        assert_eq!(
-            counter.count,
-            Count {
-                passed: 5,
-                failed: 1
-            }
-        );
+        assert_eq!(counter.count, Count::new(5, 1));
     }
 
     #[test]
@@ -287,11 +288,7 @@ mod tests {
             "5 passed, 0 failed, 2 skipped",
             "test result: ok. 5 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out",
         ] {
-            let expected = Count {
-                passed: 5,
-                failed: 2,
-            };
-            assert_eq!(parse(line), Some(expected), "{line}");
+            assert_eq!(parse(line), Some(Count::new(5, 2)), "{line}");
         }
     }
 

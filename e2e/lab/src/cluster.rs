@@ -1,27 +1,20 @@
 //! Runs scenarios with a real API server on this machine, with the tools of the control plane.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::Result;
 
 use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::tools::Release;
-use crate::{packages, process, progress, tools};
+use crate::{packages, process, progress, scenarios, tools};
 
-/// Runs `portolan-scenarios cluster` with these arguments on this release of Kubernetes, and returns its exit status.
+/// Runs `portolan-scenarios cluster` with these arguments, with this build of the programs on this release of
+/// Kubernetes, and returns its exit status.
 ///
 /// # Errors
 /// The machine cannot be prepared, or a build failed.
-pub fn run_scenarios(release: Release, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    run_scenarios_of(Profile::Dev, release, words, sink)
-}
-
-/// As [`run_scenarios`], with this build of the programs.
-///
-/// # Errors
-/// As [`run_scenarios`].
-pub fn run_scenarios_of(
+pub fn run_scenarios(
     profile: Profile,
     release: Release,
     words: &[&str],
@@ -29,7 +22,7 @@ pub fn run_scenarios_of(
 ) -> Result<u8> {
     let files = nested::root().join("e2e").display().to_string();
     let all = [&["cluster", "--files", &files], words].concat();
-    run_built(profile, (release, words), &all, sink)
+    run(profile, || tools::ensure_for(release, words), &all, sink)
 }
 
 /// Runs `portolan-scenarios control-plane` with these arguments until a signal ends it.
@@ -38,7 +31,7 @@ pub fn run_scenarios_of(
 /// As [`run_scenarios`].
 pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
     let words = [&["control-plane", "--ignore-stdin"], words].concat();
-    run_built(Profile::Dev, (Release::Usual, tools::ALL), &words, sink)
+    run(Profile::Dev, tools::ensure, &words, sink)
 }
 
 /// Runs a benchmark of `portolan-scenarios`, release build, on a control plane of this machine.
@@ -46,7 +39,7 @@ pub fn control_plane(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
 /// # Errors
 /// As [`run_scenarios`].
 pub fn measure(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    run_built(Profile::Release, (Release::Usual, tools::ALL), words, sink)
+    run(Profile::Release, tools::ensure, words, sink)
 }
 
 /// The same, with the programs of nodes as well: kube-proxy is among them.
@@ -54,34 +47,22 @@ pub fn measure(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
 /// # Errors
 /// As [`run_scenarios`].
 pub fn measure_with_nodes(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
-    packages::ensure()?;
-    run_with(Profile::Release, &tools::ensure_with_nodes()?, words, sink)
+    run(Profile::Release, tools::ensure_with_nodes, words, sink)
 }
 
-fn run_built(
+fn run(
     profile: Profile,
-    (release, scenarios): (Release, &[&str]),
+    tools: impl FnOnce() -> Result<PathBuf>,
     words: &[&str],
     sink: &mut dyn Write,
 ) -> Result<u8> {
     packages::ensure()?;
-    run_with(
-        profile,
-        &tools::ensure_for(release, scenarios)?,
-        words,
-        sink,
-    )
-}
-
-fn run_with(profile: Profile, assets: &Path, words: &[&str], sink: &mut dyn Write) -> Result<u8> {
+    let assets = tools()?;
     let programs = Programs::build(profile)?;
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command
         .args(words)
         .envs(progress::for_programs())
         .env(tools::ASSETS, assets);
-    Ok(crate::scenarios::exit_code(nested::stream(
-        &mut command,
-        sink,
-    )?))
+    scenarios::exit_of(&mut command, sink)
 }

@@ -3,7 +3,7 @@
 //! Invariant: its programs end with this process, because they end when their standard input closes.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -14,15 +14,22 @@ use crate::{process, tools};
 
 /// The user with exactly the controller's permissions.
 const CONTROLLER: &str = "portolan-controller";
-/// Prefixes of the output lines with the addresses of Jaeger: the endpoint for traces and the web page, for this
-/// machine and for a guest on it.
-const JAEGER: [[&str; 2]; 2] = [
-    ["# Traces go to: ", "# Jaeger: "],
-    [
-        "# Traces from an emulated guest go to: ",
-        "# Jaeger from an emulated guest: ",
-    ],
+/// Beginnings of a line with an address or a path: for this machine, and for a guest on it.
+pub(crate) type Line = [&'static str; 2];
+/// The kubeconfig of a cluster administrator.
+pub(crate) const ADMIN: Line = ["export KUBECONFIG=", "# From an emulated guest: "];
+/// The kubeconfig of the controller.
+pub(crate) const AS_CONTROLLER: Line = [
+    "# As portolan-controller: ",
+    "# As portolan-controller from an emulated guest: ",
 ];
+/// Jaeger's OTLP/gRPC endpoint.
+pub(crate) const TRACES: Line = [
+    "# Traces go to: ",
+    "# Traces from an emulated guest go to: ",
+];
+/// Jaeger's web page.
+pub(crate) const JAEGER: Line = ["# Jaeger: ", "# Jaeger from an emulated guest: "];
 /// Prefix of its last line, which follows all other information.
 const LAST: &str = "# Ctrl-C";
 
@@ -31,24 +38,6 @@ const LAST: &str = "# Ctrl-C";
 pub(crate) struct ControlPlane {
     child: Child,
     said: Vec<String>,
-}
-
-/// Paths of kubeconfigs on this machine.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Kubeconfigs {
-    /// For a cluster administrator.
-    pub(crate) admin: PathBuf,
-    /// For the controller.
-    pub(crate) controller: PathBuf,
-}
-
-/// URLs of its Jaeger.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Jaeger {
-    /// OTLP/gRPC endpoint.
-    pub(crate) traces: String,
-    /// Web page.
-    pub(crate) page: String,
 }
 
 impl ControlPlane {
@@ -64,21 +53,18 @@ impl ControlPlane {
         } else {
             "starting etcd, API server and controllers"
         });
-        let child = process::built(&programs.named(SCENARIOS)?.path)?
+        let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
+        command
             .args(["control-plane", "--nodes", "0", "--user", CONTROLLER])
             .args(traced.then_some("--traces"))
             .envs(progress::for_programs())
             .env(tools::ASSETS, assets)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the control plane")?;
+            .stdin(Stdio::piped());
+        let (child, output) = process::piped(&mut command).context("starting the control plane")?;
         let mut plane = Self {
             child,
             said: Vec::new(),
         };
-        let output = plane.child.stdout.take();
-        let output = output.context("a piped child has a standard output")?;
         for line in BufReader::new(output).lines() {
             let line = line.context("reading the output of the control plane")?;
             if line.starts_with(LAST) {
@@ -92,20 +78,12 @@ impl ControlPlane {
         )
     }
 
-    /// Its kubeconfigs, for access from a guest or from this machine.
+    /// The rest of such a line, for access from a guest or from this machine.
     ///
     /// # Errors
-    /// Its output contains none.
-    pub(crate) fn kubeconfigs(&self, from_guest: bool) -> Result<Kubeconfigs> {
-        find(&self.said, from_guest)
-    }
-
-    /// The addresses of its Jaeger, for access from a guest or from this machine.
-    ///
-    /// # Errors
-    /// It was started without Jaeger.
-    pub(crate) fn jaeger(&self, from_guest: bool) -> Result<Jaeger> {
-        find_jaeger(&self.said, from_guest)
+    /// Its output has no such line: it was started without Jaeger.
+    pub(crate) fn said(&self, line: Line, from_guest: bool) -> Result<&str> {
+        said(&self.said, line, from_guest)
     }
 }
 
@@ -118,38 +96,12 @@ impl Drop for ControlPlane {
     }
 }
 
-/// The rest of the first line with this prefix.
-fn said<'a>(lines: &'a [String], beginning: &str) -> Result<&'a str> {
+fn said(lines: &[String], line: Line, from_guest: bool) -> Result<&str> {
+    let beginning = line[usize::from(from_guest)];
     let mut found = lines.iter().filter_map(|line| line.strip_prefix(beginning));
     found
         .next()
         .with_context(|| format!("the control plane printed no line `{beginning}`: {lines:?}"))
-}
-
-fn find(lines: &[String], from_guest: bool) -> Result<Kubeconfigs> {
-    let (admin, controller) = if from_guest {
-        (
-            "# From an emulated guest: ".to_owned(),
-            format!("# As {CONTROLLER} from an emulated guest: "),
-        )
-    } else {
-        (
-            "export KUBECONFIG=".to_owned(),
-            format!("# As {CONTROLLER}: "),
-        )
-    };
-    Ok(Kubeconfigs {
-        admin: said(lines, &admin)?.into(),
-        controller: said(lines, &controller)?.into(),
-    })
-}
-
-fn find_jaeger(lines: &[String], from_guest: bool) -> Result<Jaeger> {
-    let [traces, page] = JAEGER[usize::from(from_guest)];
-    Ok(Jaeger {
-        traces: said(lines, traces)?.to_owned(),
-        page: said(lines, page)?.to_owned(),
-    })
 }
 
 #[cfg(test)]
@@ -158,37 +110,37 @@ mod tests {
 
     #[test]
     fn kubeconfigs_are_read_from_what_the_control_plane_says() {
-        let said = [
+        let lines = [
             "export KUBECONFIG=/a",
             "# From an emulated guest: /b",
             "# As portolan-controller: /c",
             "# As portolan-controller from an emulated guest: /d",
         ]
         .map(str::to_owned);
-        let of = |admin: &str, controller: &str| Kubeconfigs {
-            admin: admin.into(),
-            controller: controller.into(),
-        };
-        assert_eq!(find(&said, false).unwrap(), of("/a", "/c"));
-        assert_eq!(find(&said, true).unwrap(), of("/b", "/d"));
-        let error = find(&said[..2], true).unwrap_err().to_string();
-        assert!(error.contains("# As portolan-controller"), "{error}");
+        assert_eq!(said(&lines, ADMIN, false).unwrap(), "/a");
+        assert_eq!(said(&lines, ADMIN, true).unwrap(), "/b");
+        assert_eq!(said(&lines, AS_CONTROLLER, false).unwrap(), "/c");
+        assert_eq!(said(&lines, AS_CONTROLLER, true).unwrap(), "/d");
+        let error = said(&lines[..2], AS_CONTROLLER, true).unwrap_err();
+        assert!(error.to_string().contains("# As portolan-controller"));
     }
+
     #[test]
     fn jaeger_addresses_are_read_for_this_machine_and_for_a_guest() {
-        let said = [
+        let lines = [
             "# Traces go to: http://127.0.0.1:1",
             "# Jaeger: http://127.0.0.1:2",
             "# Traces from an emulated guest go to: http://10.0.2.2:1",
             "# Jaeger from an emulated guest: http://10.0.2.2:2",
         ]
         .map(str::to_owned);
-        let of = |host: &str| Jaeger {
-            traces: format!("http://{host}:1"),
-            page: format!("http://{host}:2"),
-        };
-        assert_eq!(find_jaeger(&said, false).unwrap(), of("127.0.0.1"));
-        assert_eq!(find_jaeger(&said, true).unwrap(), of("10.0.2.2"));
-        assert!(find_jaeger(&said[..2], true).is_err());
+        for (from_guest, host) in [(false, "127.0.0.1"), (true, "10.0.2.2")] {
+            let found = [TRACES, JAEGER].map(|line| said(&lines, line, from_guest).unwrap());
+            assert_eq!(
+                found,
+                [format!("http://{host}:1"), format!("http://{host}:2")]
+            );
+        }
+        assert!(said(&lines[..2], TRACES, true).is_err());
     }
 }

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use anyhow::Result;
 
+use crate::closing::Counter;
 use crate::progress::say;
 use crate::scenarios::{self, Mode, OnApiServer, Place};
-use crate::traced::{Noting, Traces};
+use crate::traced::Traces;
 
 /// Prefix of the demo's last line.
 const GOOD_VERDICT: &str = "ok ";
@@ -16,13 +17,12 @@ const GOOD_VERDICT: &str = "ok ";
 /// # Errors
 /// The machine cannot be prepared, a build failed, or the guest died.
 pub fn run(place: Place, mode: Mode, more: &[&str], sink: &mut (dyn Write + Send)) -> Result<u8> {
-    let words: &[&str] = if mode.keep {
+    let mut words = [&["demo"], more].concat();
+    if mode.keep {
         say("It will run until Ctrl-C. A shell in the guest's kernel: `cargo lab guest shell`");
-        &["demo", "--keep"]
-    } else {
-        &["demo"]
-    };
-    scenarios::run(&[words, more].concat(), place, mode, sink)
+        words.push("--keep");
+    }
+    scenarios::run(&words, place, mode, sink)
 }
 
 /// Runs the demo with a real API server and returns its exit status. With `traces` it also follows a change in Jaeger
@@ -36,10 +36,10 @@ pub fn run_cluster(
     sink: &mut (dyn Write + Send),
 ) -> Result<u8> {
     let on = OnApiServer::prepare(place, traces.is_some())?;
-    let mut noting = Noting::new(sink);
-    let code = on.run(&["demo", "--cluster"], &mut noting)?;
+    let mut counter = Counter::new(sink);
+    let code = on.run(&["demo", "--cluster"], &mut counter)?;
     // Without a trace the demo has failed before, and printed why.
-    if let (Some(traces), Some(trace)) = (traces, noting.trace) {
+    if let (Some(traces), Some(trace)) = (traces, counter.trace) {
         traces.draw(&on, &trace)?;
     }
     Ok(code)
@@ -57,13 +57,10 @@ mod tests {
 
     #[test]
     fn only_a_good_verdict_closes_the_demo_well() {
-        assert!(closes_well(
-            "ok     a Service from a manifest to two kernels"
-        ));
-        assert!(!closes_well(
-            "FAILED a Service from a manifest to two kernels"
-        ));
-        assert!(!closes_well("okay"));
-        assert!(!closes_well(""));
+        let title = "a Service from a manifest to two kernels";
+        assert!(closes_well(&format!("ok     {title}")));
+        for bad in [&*format!("FAILED {title}"), "okay", ""] {
+            assert!(!closes_well(bad), "{bad}");
+        }
     }
 }

@@ -2,20 +2,19 @@
 //!
 //! The program is `e2e/fuzz`. Found inputs, new inputs of the corpora and the build are in the lab's cache.
 
-mod messages;
+pub mod messages;
 mod program;
 mod report;
-mod seeds;
+pub(crate) mod seeds;
 
 use std::io::Write;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 
-use crate::progress::Step;
+use crate::progress::{Step, unix_time};
 use crate::{cache, nested, packages, process};
-use program::Fuzzer;
 use report::Row;
 
 /// The folder with a folder of inputs for each target.
@@ -23,44 +22,46 @@ const CORPUS: &str = "e2e/fuzz-targets/corpus";
 /// Seconds of each target in `cargo verify --long`.
 pub const LONG_SECONDS: u64 = 120;
 
-/// When a target ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// After this number of inputs.
-    Runs(u64),
-    /// After this time.
-    Seconds(u64),
+/// What to run.
+#[derive(Debug, Args)]
+pub struct Order {
+    /// Targets, the folders of e2e/fuzz-targets/corpus; default: all
+    #[arg(value_name = "TARGET")]
+    pub targets: Vec<String>,
+    /// Number of inputs of each target
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub runs: u64,
+    /// Time of each target in seconds, instead of a number of inputs
+    #[arg(long, value_name = "N", conflicts_with = "runs")]
+    pub seconds: Option<u64>,
+    /// Seed of the inputs, to repeat another run; default: from the clock
+    #[arg(long, value_name = "N", default_value_t = unix_time(), hide_default_value = true)]
+    pub seed: u64,
+    /// Format of the results
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Runs the property tests of messages instead, with this number of cases each
+    #[arg(long, value_name = "N", conflicts_with_all = ["targets", "runs", "seconds", "seed", "output"])]
+    pub cases: Option<u32>,
 }
 
-impl Limit {
-    /// The option of libFuzzer.
-    fn option(self) -> String {
-        match self {
-            Self::Runs(runs) => format!("-runs={runs}"),
-            Self::Seconds(seconds) => format!("-max_total_time={seconds}"),
+/// The format of results.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Format {
+    /// A table
+    Table,
+    /// JSON
+    Json,
+}
+
+impl Order {
+    /// When a target ends, as an option of libFuzzer.
+    fn limit(&self) -> String {
+        match self.seconds {
+            None => format!("-runs={}", self.runs),
+            Some(seconds) => format!("-max_total_time={seconds}"),
         }
     }
-}
-
-/// What to run.
-#[derive(Debug)]
-pub struct Order {
-    /// Names of targets; empty for all.
-    pub targets: Vec<String>,
-    /// When each of them ends.
-    pub limit: Limit,
-    /// The seed of the mutations.
-    pub seed: u64,
-    /// Whether the results are printed as JSON.
-    pub json: bool,
-}
-
-/// Runs the property tests of messages with this number of cases, and returns the first non-zero exit status.
-///
-/// # Errors
-/// Packages are missing and cannot be installed, or cargo cannot be started.
-pub fn run_messages(cases: u32, sink: &mut dyn Write) -> Result<u8> {
-    messages::run(cases, sink)
 }
 
 /// Runs targets, writes a table, and returns whether none of them has a finding.
@@ -70,7 +71,7 @@ pub fn run_messages(cases: u32, sink: &mut dyn Write) -> Result<u8> {
 pub fn run(order: &Order, sink: &mut dyn Write) -> Result<bool> {
     packages::ensure()?;
     let targets = chosen(&all_targets()?, &order.targets)?;
-    let fuzzer = Fuzzer::build()?;
+    let fuzzer = program::build()?;
     let seeds = cache::folder("fuzz/seeds")?;
     seeds::copy(&nested::root(), &seeds)?;
     let mut rows = Vec::new();
@@ -80,7 +81,7 @@ pub fn run(order: &Order, sink: &mut dyn Write) -> Result<bool> {
         let kept = cache::folder(&format!("fuzz/corpus/{target}"))?;
         let mut folders = vec![kept, nested::root().join(CORPUS).join(&target)];
         folders.extend(Some(seeds.join(&target)).filter(|folder| folder.is_dir()));
-        let output = process::finish(&mut fuzzer.command(&target, order, &folders)?)?;
+        let output = process::finish(&mut program::command(&fuzzer, &target, order, &folders)?)?;
         let seconds = started.elapsed().as_secs();
         let text = String::from_utf8_lossy(&output.stderr);
         let row = Row::parse(&target, seconds, output.status.success(), &text)?;
@@ -90,9 +91,9 @@ pub fn run(order: &Order, sink: &mut dyn Write) -> Result<bool> {
         });
         rows.push(row);
     }
-    let text = match order.json {
-        true => report::json(&rows)?,
-        false => report::table(&rows),
+    let text = match order.output {
+        Format::Json => report::json(&rows)?,
+        Format::Table => report::table(&rows),
     };
     sink.write_all(text.as_bytes())
         .context("writing the results")?;
@@ -125,13 +126,10 @@ fn chosen(all: &[String], names: &[String]) -> Result<Vec<String>> {
     Ok(all.iter().filter(is_chosen).cloned().collect())
 }
 
-/// The folder of inputs with findings.
-fn findings() -> Result<PathBuf> {
-    cache::folder("fuzz/findings")
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches as _;
+
     use super::*;
 
     #[test]
@@ -147,7 +145,13 @@ mod tests {
 
     #[test]
     fn a_limit_is_an_option_of_libfuzzer() {
-        assert_eq!(Limit::Runs(5).option(), "-runs=5");
-        assert_eq!(Limit::Seconds(7).option(), "-max_total_time=7");
+        let limit = |words: &[&str]| {
+            let command = Order::augment_args(clap::Command::new("fuzz"));
+            let matches = command.try_get_matches_from([&["fuzz"], words].concat());
+            Order::from_arg_matches(&matches.unwrap()).unwrap().limit()
+        };
+        assert_eq!(limit(&[]), "-runs=1000000");
+        assert_eq!(limit(&["--runs", "5"]), "-runs=5");
+        assert_eq!(limit(&["--seconds", "7"]), "-max_total_time=7");
     }
 }

@@ -73,13 +73,11 @@ pub(crate) fn run(
         [] => SCENARIOS.to_vec(),
         names => names.iter().map(String::as_str).collect(),
     };
-    let is_chosen =
-        |version: &str| kernels.is_empty() || kernels.iter().any(|name| name == version);
+    let is_chosen = |(version, _): &(&str, &str)| {
+        kernels.is_empty() || kernels.iter().any(|name| name == version)
+    };
     let mut rows = Vec::new();
-    for (version, release) in KERNELS
-        .into_iter()
-        .filter(|(version, _)| is_chosen(version))
-    {
+    for (version, release) in KERNELS.into_iter().filter(is_chosen) {
         let mut cells = Vec::new();
         for name in &names {
             say(&format!("kernel {version} of Debian {release}: {name}"));
@@ -111,12 +109,10 @@ fn cell(release: &'static str, name: &str, sink: &mut (dyn Write + Send)) -> Res
     let error = match ended {
         Ok(0) => None,
         Ok(_) if counter.count.failed > 0 => None,
-        Ok(code) => Some(
-            counter
-                .error
-                .take()
-                .unwrap_or_else(|| format!("it ended with {code}")),
-        ),
+        Ok(code) => {
+            let error = counter.error.take();
+            error.or_else(|| Some(format!("it ended with {code}")))
+        }
         Err(error) => Some(format!("{error:#}")),
     };
     Ok(Cell {

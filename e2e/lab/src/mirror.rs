@@ -26,13 +26,11 @@ pub(crate) fn update(from: &Path, to: &Path) -> Result<BTreeSet<PathBuf>> {
 /// The files of the clone, relative to it.
 pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>> {
     let mut command = process::program("git")?;
-    command.current_dir(root).args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ]);
+    let which = "--cached --others --exclude-standard".split(' ');
+    command
+        .current_dir(root)
+        .args(["ls-files", "-z"])
+        .args(which);
     let names = process::output(&mut command)?;
     let names = names.split_terminator('\0').map(PathBuf::from);
     // A file that was just removed is still in the index.

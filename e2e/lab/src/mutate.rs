@@ -65,13 +65,13 @@ enum Outcome {
 /// is closed.
 pub fn run(subject: Subject, only: Option<&str>, long: bool, sink: &mut dyn Write) -> Result<bool> {
     packages::ensure()?;
-    let table = subject.table();
+    let table = subject.facts().table;
     let path = nested::root().join(table);
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {table}"))?;
-    let rows = table::parse(&text, subject.sources()).context(table)?;
+    let rows = table::parse(&text, subject.facts().sources).context(table)?;
     let rows = table::choose(rows, only)?;
     let scratch = Scratch::prepare(&nested::root())?;
-    let mut known = Known::read(scratch.folder(), subject);
+    let known = Known::read(&scratch.folder, subject);
     let all = rows.clone();
     let rows = match long {
         true => rows,
@@ -119,7 +119,7 @@ struct BrokenCopy {
 impl BrokenCopy {
     /// Runs all tests of the package; they must pass.
     fn unbroken(&self) -> Result<Tests> {
-        let package = self.subject.package();
+        let package = self.subject.facts().package;
         let step = Step::start(&format!("the tests of {package} as it is"));
         let mut tests = Tests::new();
         for binary in self.build(&["--lib", "--tests"], false)? {
@@ -146,14 +146,11 @@ impl BrokenCopy {
     }
 
     fn outcome(&self, row: &Row, tests: &Tests) -> Result<Outcome> {
-        let target = target(row, tests, self.subject);
-        let (file, target) = match (self.scratch.read(row.path()), target) {
-            (Ok(file), Ok(target)) => (file, target),
+        let file = self.scratch.read(row.path());
+        let prepared = file.and_then(|file| Ok((row.apply(&file)?, file)));
+        let ((broken, file), target) = match (prepared, target(row, tests, self.subject)) {
+            (Ok(files), Ok(target)) => (files, target),
             (Err(error), _) | (_, Err(error)) => return Ok(Outcome::Wrong(format!("{error:#}"))),
-        };
-        let broken = match row.apply(&file) {
-            Ok(broken) => broken,
-            Err(error) => return Ok(Outcome::Wrong(format!("{error:#}"))),
         };
         self.scratch.write(row.path(), &broken)?;
         let outcome = self.run_row(row, target);
@@ -171,7 +168,7 @@ impl BrokenCopy {
             return Ok(Outcome::Wrong(problem.to_owned()));
         };
         let Some(binary) = built.iter().find(|binary| binary.name == *name) else {
-            let package = self.subject.package();
+            let package = self.subject.facts().package;
             bail!("cargo built no test program `{name}` of {package}");
         };
         let (output, ended) = self.test(binary, &["--exact", &row.fails])?;
@@ -189,16 +186,16 @@ impl BrokenCopy {
         let mut command = process::cargo()?;
         command
             .args(["test", "--no-run", "--locked", "--package"])
-            .arg(self.subject.package())
+            .arg(self.subject.facts().package)
             .args(targets)
             .envs(CHEAP.iter().copied())
-            .env("CARGO_TARGET_DIR", self.scratch.target());
+            .env("CARGO_TARGET_DIR", &self.scratch.target);
         if again {
             // All dependencies were downloaded for the unbroken code.
             command.args(["--offline", "--quiet"]);
         }
-        let built = nested::run_in(self.scratch.clone_folder(), &mut command)?;
-        let of_package = |binary: &Binary| binary.package == self.subject.package();
+        let built = nested::run_in(&self.scratch.clone, &mut command)?;
+        let of_package = |binary: &Binary| binary.package == self.subject.facts().package;
         let tests =
             |binary: &Binary| of_package(binary) && matches!(binary.kind.as_str(), "lib" | "test");
         Ok(built.into_iter().filter(tests).collect())
@@ -206,13 +203,13 @@ impl BrokenCopy {
 
     /// The output of a test program, and its exit.
     fn test(&self, binary: &Binary, words: &[&str]) -> Result<(String, std::process::ExitStatus)> {
-        let limit = self.subject.processor_seconds() * cache::slowness()?;
+        let limit = self.subject.facts().processor_seconds * cache::slowness()?;
         let mut command = process::limited(&binary.path, limit, MEMORY)?;
         command
             .args(words)
             .envs(PROPTEST.iter().copied())
-            .envs(self.subject.environment().iter().copied())
-            .current_dir(self.scratch.clone_folder().join(self.subject.folder()))
+            .envs(self.subject.facts().environment.iter().copied())
+            .current_dir(self.scratch.clone.join(self.subject.facts().folder))
             .stderr(Stdio::null());
         let output = process::finish(&mut command)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -222,7 +219,7 @@ impl BrokenCopy {
 
 /// The target of a row's test.
 fn target<'a>(row: &Row, tests: &'a Tests, subject: Subject) -> Result<&'a (String, String)> {
-    let package = subject.package();
+    let package = subject.facts().package;
     tests.get(&row.fails).with_context(|| {
         format!(
             "{package} has no test `{}`; `cargo test --package {package} -- --list` names them all",
@@ -268,9 +265,9 @@ fn report(rows: &[Row], outcomes: &[Outcome]) -> (String, bool) {
 mod tests {
     use super::*;
 
-    fn row(name: &str, fails: &str) -> Row {
-        let text = format!("[{{name: {name}, file: a.rs, find: x, replace: y, fails: {fails}}}]");
-        let sources = Subject::Planner.sources();
+    fn row(name: &str, file: &str, fails: &str) -> Row {
+        let text = format!("[{{name: {name}, file: {file}, find: x, replace: y, fails: {fails}}}]");
+        let sources = Subject::Planner.facts().sources;
         table::parse(&text, sources).unwrap().remove(0)
     }
 
@@ -279,7 +276,7 @@ mod tests {
         let of_tests = ("test".to_owned(), "planner".to_owned());
         let tests = Tests::from([("cases::nodes".to_owned(), of_tests.clone())]);
         let found = |test| {
-            let found = target(&row("a", test), &tests, Subject::Planner);
+            let found = target(&row("a", "a.rs", test), &tests, Subject::Planner);
             found.cloned().map_err(|error| error.to_string())
         };
         assert_eq!(found("cases::nodes"), Ok(of_tests));
@@ -290,17 +287,9 @@ mod tests {
 
     #[test]
     fn the_short_form_has_a_row_of_each_file_and_what_was_not_seen() {
-        let row = |name: &str, file: &str| {
-            let text = format!("[{{name: {name}, file: {file}, find: x, replace: y, fails: t}}]");
-            let sources = Subject::Planner.sources();
-            table::parse(&text, sources).unwrap().remove(0)
-        };
-        let rows = vec![
-            row("one", "a.rs"),
-            row("two", "a.rs"),
-            row("three", "a.rs"),
-            row("four", "b.rs"),
-        ];
+        let rows = [("one", "a"), ("two", "a"), ("three", "a"), ("four", "b")];
+        let rows = rows.map(|(name, file)| row(name, &format!("{file}.rs"), "t"));
+        let rows = rows.to_vec();
         let names = |rows: Vec<Row>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
         assert_eq!(names(short_form(rows.clone(), |_| true)), ["one", "four"]);
         assert_eq!(
@@ -311,7 +300,7 @@ mod tests {
 
     #[test]
     fn survivors_and_wrong_rows_are_reported_and_counted_as_failed() {
-        let rows = [row("one", "t"), row("two", "t"), row("three", "t")];
+        let rows = ["one", "two", "three"].map(|name| row(name, "a.rs", "t"));
         let wrong = Outcome::Wrong("no such test".to_owned());
         let (text, all_killed) = report(&rows, &[Outcome::Killed, Outcome::Survived, wrong]);
         assert!(!all_killed);

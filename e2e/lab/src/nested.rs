@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,8 +23,8 @@ const PLUGIN: &str = "kubectl-proxyplan";
 const CONTROLLER: &str = "portolan-controller";
 /// The agent's package, and its program.
 const AGENT: &str = "portolan-agent";
-/// The other programs.
-const PACKAGES_BESIDE_AGENT: &[&str] = &[CONTROLLER, "portolan-e2e"];
+/// The package of scenarios, and the programs besides the agent.
+const E2E: &str = "portolan-e2e";
 const PROGRAMS_BESIDE_AGENT: &[&str] = &[CONTROLLER, PLUGIN, SCENARIOS];
 /// Variable with the workspace's folder, for processes started by `cargo verify`.
 pub const ROOT: &str = "LAB_ROOT";
@@ -53,17 +54,19 @@ pub struct Binary {
 #[derive(Debug)]
 pub struct Programs(Vec<Binary>);
 
-/// The kind of build.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The kind of build. The first two are on the command line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Profile {
-    /// For tests and demos: compiled fast.
+    /// As released: small, without paths of this machine; the first build takes minutes
+    Shipped,
+    /// As for tests: large and slow, but built within a minute or two
     #[default]
     Dev,
     /// For benchmarks: the agent as released, the others optimised. In a separate target folder.
+    #[value(skip)]
     Release,
-    /// For installation: the programs that run in clusters, without paths of the build machine.
-    Shipped,
     /// For scenarios of what is released: the controller and the agent as in `Shipped`, the others as in `Dev`.
+    #[value(skip)]
     AsShipped,
 }
 
@@ -76,32 +79,24 @@ impl Programs {
         if let (Profile::Dev, Some(file)) = (profile, std::env::var_os(BUILT)) {
             return Ok(Self(found(&read_built(Path::new(&file))?, PROGRAMS)?));
         }
-        // Separately: otherwise features for one program would enlarge the other one.
-        let shipped = |names| -> Result<_> { Ok((shipped(names)?, names, names)) };
-        let plain = |how: &str, packages: &'static [&str], programs: &'static [&str]| {
-            let how = how.split_whitespace().map(str::to_owned).collect();
-            (how, packages, programs)
-        };
-        let builds: Vec<(Vec<String>, &[&str], &[&str])> = match profile {
+        match profile {
             // As for tests, so that what they have built is reused.
-            Profile::Dev => vec![plain("--workspace --bins", &[], PROGRAMS)],
-            Profile::Release => vec![
-                plain("--release", PACKAGES_BESIDE_AGENT, PROGRAMS_BESIDE_AGENT),
-                shipped(&[AGENT])?,
-            ],
-            Profile::Shipped => vec![shipped(&[CONTROLLER])?, shipped(&[AGENT])?],
+            Profile::Dev => Ok(Self(build(&["--workspace", "--bins"], PROGRAMS)?)),
+            Profile::Release => {
+                let how = ["--release", "--package", CONTROLLER, "--package", E2E];
+                let others = build(&how, PROGRAMS_BESIDE_AGENT)?;
+                let all = Self([others, build_shipped(AGENT)?].concat());
+                together::in_one_folder(&all, &Self(Vec::new()))
+            }
+            // Separately: otherwise features for one program would enlarge the other one.
+            Profile::Shipped => {
+                let programs = [build_shipped(CONTROLLER)?, build_shipped(AGENT)?];
+                Ok(Self(programs.concat()))
+            }
             Profile::AsShipped => {
                 let (tests, shipped) = (Self::build(Profile::Dev)?, Self::build(Profile::Shipped)?);
-                return together::in_one_folder(&tests, &shipped);
+                together::in_one_folder(&tests, &shipped)
             }
-        };
-        let built = builds
-            .iter()
-            .map(|(how, packages, programs)| build(how, packages, programs));
-        let built = Self(built.collect::<Result<Vec<_>>>()?.concat());
-        match profile {
-            Profile::Release => together::in_one_folder(&built, &Self(Vec::new())),
-            _ => Ok(built),
         }
     }
 
@@ -126,14 +121,24 @@ impl Programs {
     }
 }
 
-/// Arguments to build programs as released, and nothing else of their packages.
-fn shipped(programs: &[&str]) -> Result<Vec<String>> {
-    let mut how = vec!["--profile".to_owned(), "shipped".to_owned()];
-    how.extend(["--config".to_owned(), without_paths(&folders()?)?]);
-    for name in programs {
-        how.extend(["--bin".to_owned(), (*name).to_owned()]);
-    }
-    Ok(how)
+/// Builds a program as released.
+fn build_shipped(program: &str) -> Result<Vec<Binary>> {
+    let how = shipped(program)?;
+    build(&how.each_ref().map(String::as_str), &[program])
+}
+
+/// Arguments to build a program as released, and nothing else of its package.
+fn shipped(program: &str) -> Result<[String; 6]> {
+    let config = without_paths(&folders()?)?;
+    Ok([
+        "--profile",
+        "shipped",
+        "--config",
+        &config,
+        "--bin",
+        program,
+    ]
+    .map(str::to_owned))
 }
 
 /// Folders of this machine whose paths the compiler would write into programs, each with its replacement. If several
@@ -170,14 +175,10 @@ fn without_paths(folders: &[(PathBuf, &str)]) -> Result<String> {
     Ok(format!("target.'cfg(all())'.rustflags={flags}"))
 }
 
-/// Builds packages in one invocation, and finds their programs.
-fn build(how: &[String], packages: &[&str], programs: &[&str]) -> Result<Vec<Binary>> {
+/// Builds in one invocation, and finds these programs.
+fn build(how: &[&str], programs: &[&str]) -> Result<Vec<Binary>> {
     let mut command = process::cargo()?;
-    command.arg("build").args(how);
-    for package in packages {
-        command.args(["--package", package]);
-    }
-    let built = run_in(&root(), &mut command)?;
+    let built = run_in(&root(), command.arg("build").args(how))?;
     found(&built, programs).with_context(|| format!("`{}`", process::shown(&command)))
 }
 
@@ -229,14 +230,7 @@ pub fn stream(command: &mut Command, sink: &mut dyn Write) -> Result<std::proces
     if command.get_current_dir().is_none() {
         command.current_dir(root());
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("starting `{shown}`"))?;
-    let output = child
-        .stdout
-        .take()
-        .context("a piped child has a standard output")?;
+    let (mut child, output) = process::piped(command.stdin(Stdio::null()))?;
     let copied = copy_as_it_comes(output, sink);
     let status = child
         .wait()
@@ -263,17 +257,8 @@ fn copy_as_it_comes(mut from: impl std::io::Read, to: &mut dyn Write) -> std::io
 pub fn run_in(folder: &Path, command: &mut Command) -> Result<Vec<Binary>> {
     command.args(["--message-format", "json-render-diagnostics"]);
     let shown = process::shown(command);
-    command
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("starting `{shown}`"))?;
-    let messages = child
-        .stdout
-        .take()
-        .context("a piped child has a standard output")?;
+    command.current_dir(folder).stdin(Stdio::null());
+    let (mut child, messages) = process::piped(command)?;
     let mut built = Vec::new();
     for line in BufReader::new(messages).lines() {
         built.extend(parse(
@@ -320,15 +305,16 @@ mod tests {
 
     #[test]
     fn a_package_is_named_by_its_id() {
-        assert_eq!(
-            package("path+file:///w/proto#portolan-proto@0.1.0"),
-            Some("portolan-proto")
-        );
-        assert_eq!(
-            package("path+file:///w/node-agent/ipvs-rs#0.1.0"),
-            Some("ipvs-rs")
-        );
-        assert_eq!(package("nothing"), None);
+        for (id, expected) in [
+            (
+                "path+file:///w/proto#portolan-proto@0.1.0",
+                Some("portolan-proto"),
+            ),
+            ("path+file:///w/node-agent/ipvs-rs#0.1.0", Some("ipvs-rs")),
+            ("nothing", None),
+        ] {
+            assert_eq!(package(id), expected);
+        }
     }
 
     #[test]
@@ -337,20 +323,12 @@ mod tests {
             "manifest_path":"/w/a/Cargo.toml","target":{"kind":["test"],"name":"kernel"},
             "profile":{"test":true},"executable":"/t/debug/deps/kernel-1f"}"#;
         let binary = parse(line).unwrap();
-        assert_eq!(
-            (
-                binary.name.as_str(),
-                binary.kind.as_str(),
-                binary.package.as_str()
-            ),
-            ("kernel", "test", "a")
-        );
+        let found = [&binary.name, &binary.kind, &binary.package];
+        assert_eq!(found, ["kernel", "test", "a"]);
         assert!(binary.tests && binary.folder == Path::new("/w/a"));
         assert_eq!(binary.path, Path::new("/t/debug/deps/kernel-1f"));
-        assert_eq!(
-            parse(r#"{"target":{"kind":["lib"],"name":"a"},"executable":null}"#),
-            None
-        );
+        let library = r#"{"target":{"kind":["lib"],"name":"a"},"executable":null}"#;
+        assert_eq!(parse(library), None);
         assert_eq!(parse("   Compiling a"), None);
     }
 
@@ -365,14 +343,11 @@ mod tests {
             "target.'cfg(all())'.rustflags=[\"--remap-path-prefix=/home/a b=/portolan\",\
              \"--remap-path-prefix=/c\\\"d=/cargo\"]"
         );
-        let how = shipped(&["one"]).unwrap();
+        let how = shipped("one").unwrap();
         assert_eq!(how[..2], ["--profile", "shipped"]);
         assert_eq!(how[4..], ["--bin", "one"]);
-        assert!(
-            how[3].contains(&format!("={}=/portolan\"", root().display())),
-            "{}",
-            how[3]
-        );
+        let root = format!("={}=/portolan\"", root().display());
+        assert!(how[3].contains(&root), "{}", how[3]);
     }
 
     #[test]
@@ -385,11 +360,8 @@ mod tests {
     fn output_is_passed_on_and_the_status_kept() {
         let mut seen = Vec::new();
         let mut command = process::program("dpkg-query").unwrap();
-        let status = stream(
-            command.args(["-W", "-f", "${Package}\n", "dpkg"]),
-            &mut seen,
-        );
-        assert!(status.unwrap().success());
+        command.args(["-W", "-f", "${Package}\n", "dpkg"]);
+        assert!(stream(&mut command, &mut seen).unwrap().success());
         assert_eq!(seen, b"dpkg\n");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Touches: the packages of this machine and their lists; the given folders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,11 +26,8 @@ pub type Versions = BTreeMap<String, String>;
 pub fn ensure() -> Result<Versions> {
     let wanted = wanted();
     let versions = installed(&wanted)?;
-    let missing: Vec<&str> = wanted
-        .iter()
-        .copied()
-        .filter(|name| !versions.contains_key(*name))
-        .collect();
+    let mut missing = wanted.clone();
+    missing.retain(|name| !versions.contains_key(*name));
     if missing.is_empty() {
         return Ok(versions);
     }
@@ -70,7 +67,10 @@ impl Index {
             fs::create_dir_all(&folder)
                 .with_context(|| format!("creating {}", folder.display()))?;
         }
-        let source = format!("deb [signed-by={KEYRING}] {} {release} main\n", mirror()?);
+        let source = format!(
+            "deb [signed-by={KEYRING}] {} {release} main\n",
+            own_release()?.0
+        );
         let list = folder.join("sources.list");
         fs::write(&list, source).with_context(|| format!("writing {}", list.display()))?;
         let path = |name: &str| folder.join(name).display().to_string();
@@ -146,11 +146,6 @@ impl Index {
 /// Debian's keys, including those of later releases.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// The system's Debian mirror.
-fn mirror() -> Result<String> {
-    Ok(own_release()?.0)
-}
-
 /// The system's Debian mirror, and the name of its release.
 ///
 /// # Errors
@@ -191,14 +186,9 @@ pub fn is_root() -> Result<bool> {
 const LOCK_WAIT: &str = "DPkg::Lock::Timeout=300";
 
 fn wanted() -> Vec<&'static str> {
-    let mut names: Vec<&str> = PROGRAMS
-        .iter()
-        .chain(FILES)
-        .map(|program| program.package)
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+    let all = PROGRAMS.iter().chain(FILES);
+    let names: BTreeSet<&str> = all.map(|program| program.package).collect();
+    names.into_iter().collect()
 }
 
 /// The installed ones of these packages, with their versions.
@@ -236,14 +226,8 @@ fn install(missing: &[&str]) -> Result<()> {
     let mut install = process::program("apt-get")?;
     install
         .env("DEBIAN_FRONTEND", "noninteractive")
-        .args([
-            "install",
-            "-y",
-            "-qq",
-            "--no-install-recommends",
-            "-o",
-            LOCK_WAIT,
-        ])
+        .args(["install", "-y", "-qq", "--no-install-recommends"])
+        .args(["-o", LOCK_WAIT])
         .args(missing);
     process::output(&mut install)
         .with_context(|| format!("installing Debian packages: {}", missing.join(" ")))?;

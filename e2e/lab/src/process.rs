@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -53,11 +53,16 @@ pub fn program(name: &str) -> Result<Command> {
 /// # Errors
 /// As [`program`].
 pub fn dying_with_us(name: &str, signal: &str) -> Result<Command> {
-    let inner = program(name)?;
-    let mut command = program("setpriv")?;
+    started_by("setpriv", &["--pdeathsig", signal, "--"], &program(name)?)
+}
+
+/// A command started by another program, after its options.
+fn started_by(name: &str, options: &[&str], inner: &Command) -> Result<Command> {
+    let mut command = program(name)?;
     command
-        .args(["--pdeathsig", signal, "--"])
-        .arg(inner.get_program());
+        .args(options)
+        .arg(inner.get_program())
+        .args(inner.get_args());
     for (key, value) in inner.get_envs() {
         match value {
             Some(value) => command.env(key, value),
@@ -88,9 +93,7 @@ pub fn cargo() -> Result<Command> {
 /// # Errors
 /// `setpriv` left the table.
 pub fn built(path: &Path) -> Result<Command> {
-    let mut command = program("setpriv")?;
-    command.args(["--pdeathsig", "TERM", "--"]).arg(path);
-    Ok(command)
+    started_by("setpriv", &["--pdeathsig", "TERM", "--"], &raw(path))
 }
 
 /// The same with limits enforced by the kernel: processor time in seconds, memory in bytes.
@@ -98,45 +101,21 @@ pub fn built(path: &Path) -> Result<Command> {
 /// # Errors
 /// As [`built`].
 pub fn limited(path: &Path, seconds: f64, memory: u64) -> Result<Command> {
-    let mut command = program("prlimit")?;
-    command.args([
-        format!("--cpu={seconds:.0}"),
-        format!("--as={memory}"),
-        "--".to_owned(),
-    ]);
-    let inner = built(path)?;
-    command.arg(inner.get_program()).args(inner.get_args());
-    Ok(command)
+    let limits = [format!("--cpu={seconds:.0}"), format!("--as={memory}")];
+    started_by("prlimit", &[&limits[0], &limits[1], "--"], &built(path)?)
 }
 
-/// This program in another process, which ends with the lab and has a lower priority than timed programs.
+/// This program in another process, which ends with the lab. Work that is not timed has a lower priority.
 ///
 /// # Errors
 /// Its path cannot be read, or a program left the table.
-pub fn own(priority: Priority) -> Result<Command> {
+pub fn own(is_timed: bool) -> Result<Command> {
     // The file may be replaced by a build of tests; this path still refers to the running program.
-    let path = format!("/proc/{}/exe", std::process::id());
-    match priority {
-        Priority::Usual => built(Path::new(&path)),
-        Priority::Low => {
-            let mut command = program("nice")?;
-            let inner = built(Path::new(&path))?;
-            command
-                .arg("--adjustment=19")
-                .arg(inner.get_program())
-                .args(inner.get_args());
-            Ok(command)
-        }
+    let own = built(Path::new(&format!("/proc/{}/exe", std::process::id())))?;
+    match is_timed {
+        true => Ok(own),
+        false => started_by("nice", &["--adjustment=19"], &own),
     }
-}
-
-/// The scheduling priority.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Priority {
-    /// As everything else.
-    Usual,
-    /// After everything else.
-    Low,
 }
 
 /// A program of the control plane found by `tools.rs`, to query its version.
@@ -172,10 +151,27 @@ pub fn output(command: &mut Command) -> Result<String> {
 /// # Errors
 /// It cannot be started.
 pub fn finish(command: &mut Command) -> Result<Output> {
-    command.stdin(std::process::Stdio::null());
+    command.stdin(Stdio::null());
     command
         .output()
         .with_context(|| format!("starting `{}`", shown(command)))
+}
+
+/// Starts a command, and returns its standard output, too.
+///
+/// # Errors
+/// It cannot be started.
+pub fn piped(command: &mut Command) -> Result<(Child, ChildStdout)> {
+    let shown = shown(command);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting `{shown}`"))?;
+    let output = child.stdout.take();
+    Ok((
+        child,
+        output.context("a piped child has a standard output")?,
+    ))
 }
 
 /// A command as typed in a shell.
@@ -234,18 +230,12 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_command_and_its_last_words() {
-        let message = output(
-            program("dpkg-query")
-                .unwrap()
-                .args(["-W", "no-such-package"]),
-        )
-        .unwrap_err()
-        .to_string();
-        assert!(
-            message.contains("dpkg-query -W no-such-package"),
-            "{message}"
-        );
-        assert!(message.contains("no packages found"), "{message}");
+        let mut query = program("dpkg-query").unwrap();
+        let error = output(query.args(["-W", "no-such-package"])).unwrap_err();
+        let message = error.to_string();
+        for part in ["dpkg-query -W no-such-package", "no packages found"] {
+            assert!(message.contains(part), "{message}");
+        }
     }
 
     #[test]

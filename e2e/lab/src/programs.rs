@@ -93,12 +93,8 @@ mod tests {
     #[test]
     fn the_table_is_sorted_and_names_each_program_once_with_a_reason() {
         for pair in PROGRAMS.windows(2) {
-            assert!(
-                pair[0].name < pair[1].name,
-                "{} before {}",
-                pair[0].name,
-                pair[1].name
-            );
+            let (one, next) = (pair[0].name, pair[1].name);
+            assert!(one < next, "{one} before {next}");
         }
         for program in PROGRAMS.iter().chain(FILES).chain(UNPACKED) {
             assert!(program.why.contains(": "), "{} has no reason", program.name);
@@ -121,21 +117,11 @@ mod tests {
         tools.extend(of_nodes.map(|tool| tool.name));
         let file = crate::nested::root().join("e2e/src/program/which.rs");
         let text = std::fs::read_to_string(file).unwrap();
-        let names = text
-            .split("fn name(self)")
-            .nth(1)
-            .unwrap()
-            .split("fn ")
-            .next()
-            .unwrap();
-        let names: Vec<&str> = names
-            .lines()
-            .filter_map(|line| line.split_once("=> \"")?.1.split('"').next())
-            .collect();
-        assert!(
-            names.len() > 5,
-            "the list of programs is no longer there: {names:?}"
-        );
+        let (_, names) = text.split_once("fn name(self)").unwrap();
+        let lines = names.split("fn ").next().unwrap().lines();
+        let names = lines.filter_map(|line| line.split_once("=> \"")?.1.split('"').next());
+        let names: Vec<&str> = names.collect();
+        assert!(names.len() > 5, "the list is no longer there: {names:?}");
         for name in names {
             let known =
                 find(name).is_some() || HAVE_NO_PACKAGE.contains(&name) || tools.contains(&name);

@@ -3,7 +3,7 @@
 //! Uses standard error, since standard output belongs to the command.
 
 use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -82,6 +82,13 @@ pub fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }
 
+/// Seconds since 1970: the default of seeds, and the time of results.
+#[must_use]
+pub fn unix_time() -> u64 {
+    let since = SystemTime::UNIX_EPOCH.elapsed();
+    since.unwrap_or_default().as_secs()
+}
+
 /// Whether a person watches: bars are for people only.
 #[must_use]
 pub fn on_terminal() -> bool {
@@ -121,11 +128,8 @@ fn terminal_width() -> Option<String> {
     if !std::io::stdout().is_terminal() {
         return None;
     }
-    let size = process::output(
-        process::program("stty")
-            .ok()?
-            .args(["-F", "/dev/tty", "size"]),
-    );
+    let mut stty = process::program("stty").ok()?;
+    let size = process::output(stty.args(["-F", "/dev/tty", "size"]));
     width_of(&size.ok()?)
 }
 

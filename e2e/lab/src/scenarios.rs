@@ -3,14 +3,17 @@
 mod apart;
 
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Result;
+pub use apart::runs_alone;
 use apart::{Apart, apart};
 use clap::ValueEnum;
 
-use crate::control_plane::{ControlPlane, Jaeger};
+use crate::control_plane::{self, ControlPlane};
 use crate::guest::{self, Image, Job, Payload};
 use crate::nested::{self, Profile, Programs, SCENARIOS};
 use crate::packages::Versions;
@@ -53,12 +56,6 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 /// Memory of a guest for benchmarks, MB.
 const MEASURED_MEMORY: u32 = 4000;
 
-/// Whether a scenario needs a separate kernel or control plane.
-#[must_use]
-pub fn runs_alone(scenario: &str) -> bool {
-    apart::runs_alone(scenario)
-}
-
 /// The kernel to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Place {
@@ -68,12 +65,6 @@ pub enum Place {
     Here,
     /// On this machine if its kernel has the dataplane and the user is root, else on an emulated machine.
     Auto,
-}
-
-/// A kernel with IPVS.
-enum Kernel {
-    Here,
-    Guest(Image),
 }
 
 /// Options of a run.
@@ -101,30 +92,24 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
     };
     let versions = packages::ensure()?;
     // This machine's own kernel runs with its own boot options.
-    let place = if started_with.is_some() || mode.release.is_some() {
-        Place::Guest
-    } else if place == Place::Auto && serves_here(words)? {
-        Place::Here
-    } else {
-        place
+    let place = match started_with.is_some() || mode.release.is_some() {
+        true => Place::Guest,
+        false => or_here(place, words)?,
     };
     let image = guest_image(place, mode.release, &versions)?;
-    let kernel = image.map_or(Kernel::Here, Kernel::Guest);
     let programs = Programs::build(mode.profile)?;
     let tools = wants_prometheus(words).then(tools::beside_nodes);
     let tools = tools.transpose()?;
-    match &kernel {
-        Kernel::Here => {
+    match &image {
+        None => {
             let assets = tools.as_deref().map(|folder| (tools::ASSETS, folder));
             here(words, &programs, assets.as_slice(), sink)
         }
-        Kernel::Guest(image) => {
+        Some(image) => {
             let mut job = in_guest(words, &programs)?;
-            for tool in tools
-                .iter()
-                .flat_map(|folder| tools::BESIDE_NODES.map(|name| folder.join(name)))
-            {
-                job.payload.program(&tool);
+            if let Some(folder) = &tools {
+                let tools = tools::BESIDE_NODES.map(|name| folder.join(name));
+                tools.iter().for_each(|tool| job.payload.program(tool));
             }
             job.deadline = (!mode.keep).then_some(DEADLINE);
             job.kernel.extend(started_with.map(str::to_owned));
@@ -132,6 +117,14 @@ pub fn run(words: &[&str], place: Place, mode: Mode, sink: &mut (dyn Write + Sen
             guest::run(image, &job, sink)
         }
     }
+}
+
+/// This machine if its kernel can run this without IPVS and the place is free.
+fn or_here(place: Place, words: &[&str]) -> Result<Place> {
+    Ok(match place == Place::Auto && serves_here(words)? {
+        true => Place::Here,
+        false => place,
+    })
 }
 
 /// Whether this machine's kernel can run this without IPVS: it has nftables where containers run, and SCTP is only needed
@@ -153,7 +146,8 @@ fn wants_prometheus(words: &[&str]) -> bool {
 /// A kernel, the programs, and a control plane on this machine that ends with this value.
 pub struct OnApiServer {
     plane: ControlPlane,
-    kernel: Kernel,
+    /// The guest, unless it is this machine.
+    image: Option<Image>,
     programs: Programs,
     assets: PathBuf,
     traced: bool,
@@ -166,12 +160,12 @@ impl OnApiServer {
     /// # Errors
     /// As [`run`], or the control plane cannot be built or does not start.
     pub fn prepare(place: Place, traced: bool) -> Result<Self> {
-        let kernel = Kernel::find(place)?;
+        let image = guest_image(place, None, &packages::ensure()?)?;
         let assets = tools::ensure()?;
         let programs = Programs::build(Profile::Dev)?;
         Ok(Self {
             plane: ControlPlane::start(&programs, &assets, traced)?,
-            kernel,
+            image,
             programs,
             assets,
             traced,
@@ -184,32 +178,28 @@ impl OnApiServer {
     /// # Errors
     /// As [`run`].
     pub fn run(&self, words: &[&str], sink: &mut (dyn Write + Send)) -> Result<u8> {
-        let from_guest = matches!(self.kernel, Kernel::Guest(_));
-        let jaeger = self.traced.then(|| self.plane.jaeger(from_guest));
-        let jaeger = jaeger.transpose()?;
-        let traces = jaeger.as_ref().map(|jaeger| {
-            let Jaeger { traces, page } = jaeger;
-            ["--traces-to", traces, "--jaeger", page]
-        });
-        let words = [words, traces.as_ref().map_or(&[][..], |words| &words[..])].concat();
-        let files = self.plane.kubeconfigs(from_guest)?;
-        match &self.kernel {
-            Kernel::Here => {
-                let shown =
-                    [&files.admin, &files.controller].map(|path| path.display().to_string());
-                let words = with_kubeconfigs(&words, &shown[0], &shown[1]);
-                here(
-                    &words,
-                    &self.programs,
-                    &[(tools::ASSETS, &self.assets)],
-                    sink,
-                )
+        let from_guest = self.image.is_some();
+        let said = |line| self.plane.said(line, from_guest);
+        let mut words = words.to_vec();
+        if self.traced {
+            let (traces, page) = (said(control_plane::TRACES)?, said(control_plane::JAEGER)?);
+            words.extend(["--traces-to", traces, "--jaeger", page]);
+        }
+        let (admin, controller) = (
+            said(control_plane::ADMIN)?,
+            said(control_plane::AS_CONTROLLER)?,
+        );
+        match &self.image {
+            None => {
+                let words = with_kubeconfigs(&words, admin, controller);
+                let assets = [(tools::ASSETS, &*self.assets)];
+                here(&words, &self.programs, &assets, sink)
             }
-            Kernel::Guest(image) => {
+            Some(image) => {
                 let words = with_kubeconfigs(&words, ADMIN, CONTROLLER);
                 let mut job = in_guest(&words, &self.programs)?;
-                job.payload.file(ADMIN, &files.admin);
-                job.payload.file(CONTROLLER, &files.controller);
+                job.payload.file(ADMIN, Path::new(admin));
+                job.payload.file(CONTROLLER, Path::new(controller));
                 // A plain file, since it is statically linked.
                 job.payload.file(KUBECTL, &self.assets.join("kubectl"));
                 job.network = true;
@@ -230,14 +220,14 @@ impl OnApiServer {
         stay: bool,
         sink: &mut dyn Write,
     ) -> Result<u8> {
-        let page = self.plane.jaeger(false)?.page;
+        let page = self.plane.said(control_plane::JAEGER, false)?;
         let mut command = process::built(&self.programs.named(SCENARIOS)?.path)?;
         command
-            .args(["trace", "--jaeger", &page, "--id", trace, "--picture"])
+            .args(["trace", "--jaeger", page, "--id", trace, "--picture"])
             .arg(picture)
             .args(stay.then_some("--stay"))
             .envs(progress::for_programs());
-        Ok(exit_code(nested::stream(&mut command, sink)?))
+        exit_of(&mut command, sink)
     }
 }
 
@@ -246,19 +236,14 @@ impl OnApiServer {
 /// # Errors
 /// As [`run`].
 pub fn measure(words: &[&str], place: Place, sink: &mut (dyn Write + Send)) -> Result<u8> {
-    packages::ensure()?;
-    let kernel = if place == Place::Auto && serves_here(words)? {
-        Kernel::Here
-    } else {
-        Kernel::find(place)?
-    };
+    let image = guest_image(or_here(place, words)?, None, &packages::ensure()?)?;
     let programs = Programs::build(Profile::Release)?;
-    match &kernel {
-        Kernel::Here => {
+    match &image {
+        None => {
             let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
-            Ok(exit_code(nested::stream(command.args(words), sink)?))
+            exit_of(command.args(words), sink)
         }
-        Kernel::Guest(image) => {
+        Some(image) => {
             let mut job = with_our_programs(job(&[&[SCENARIOS], words].concat()), &programs);
             job.memory = MEASURED_MEMORY;
             job.deadline = Some(DEADLINE);
@@ -282,7 +267,7 @@ fn here(
     let mut command = process::built(&programs.named(SCENARIOS)?.path)?;
     command.args(words).arg("--files").arg(files);
     command.envs(environment.iter().copied());
-    Ok(exit_code(nested::stream(&mut command, sink)?))
+    exit_of(&mut command, sink)
 }
 
 fn in_guest(words: &[&str], programs: &Programs) -> Result<Job> {
@@ -305,28 +290,14 @@ pub fn run_test(
     place: Place,
     sink: &mut (dyn Write + Send),
 ) -> Result<u8> {
-    match Kernel::find(place)? {
-        Kernel::Here => Ok(exit_code(nested::stream(
-            process::built(path)?.args(words),
-            sink,
-        )?)),
-        Kernel::Guest(image) => {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let mut job = job(&[&[name.as_str()], words].concat());
+    match guest_image(place, None, &packages::ensure()?)? {
+        None => exit_of(process::built(path)?.args(words), sink),
+        Some(image) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let mut job = job(&[&[&*name], words].concat());
             job.payload.program(path);
             guest::run(&image, &job, sink)
         }
-    }
-}
-
-impl Kernel {
-    fn find(place: Place) -> Result<Self> {
-        let image = guest_image(place, None, &packages::ensure()?)?;
-        Ok(image.map_or(Self::Here, Self::Guest))
     }
 }
 
@@ -374,10 +345,16 @@ fn kernel_has(module: &str, shown_as: &Path) -> Result<bool> {
     Ok(shown_as.exists())
 }
 
+/// Runs a program on this machine, streams its output, and returns its exit status.
+///
+/// # Errors
+/// As for [`nested::stream`].
+pub fn exit_of(command: &mut Command, sink: &mut dyn Write) -> Result<u8> {
+    Ok(exit_code(nested::stream(command, sink)?))
+}
+
 /// A program ended by a signal has no exit status; shells report 128 plus the signal.
-#[must_use]
-pub fn exit_code(status: std::process::ExitStatus) -> u8 {
-    use std::os::unix::process::ExitStatusExt;
+fn exit_code(status: ExitStatus) -> u8 {
     let code = status
         .code()
         .or_else(|| status.signal().map(|signal| 128 + signal));
@@ -395,8 +372,6 @@ mod tests {
         assert!(!wants_prometheus(&["run", "udp"]));
         assert!(!wants_prometheus(&["demo", "--keep"]));
     }
-    use std::os::unix::process::ExitStatusExt;
-    use std::process::ExitStatus;
 
     #[test]
     fn a_signal_becomes_an_exit_status_as_in_a_shell() {

@@ -26,8 +26,8 @@ impl Seen {
         self.program = Some(name.to_owned());
     }
 
-    /// The line without colours and surrounding blanks.
-    pub fn line(&mut self, text: &str) {
+    /// The line without colours and surrounding blanks. Returns the closing line of a scenario.
+    pub fn line(&mut self, text: &str) -> Option<Closing> {
         if let Some((name, passed)) = test(text) {
             if let Some(program) = &self.program {
                 let name = format!("{program}::{name}");
@@ -40,7 +40,9 @@ impl Seen {
         } else if let Some(closing) = Closing::parse(text) {
             let passed = closing.passed > 0 && closing.failed == 0;
             self.close(&closing.scenario, passed);
+            return Some(closing);
         }
+        None
     }
 
     /// Ends a scenario: the checks since the last one belong to it.
@@ -67,12 +69,10 @@ impl Seen {
     }
 
     fn put(&mut self, name: String, passed: bool) {
-        let list = if passed {
-            &mut self.passed
-        } else {
-            &mut self.failed
+        match passed {
+            true => self.passed.insert(name),
+            false => self.failed.insert(name),
         };
-        list.insert(name);
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
 
     fn seen(lines: &str) -> Seen {
         let mut seen = Seen::default();
-        lines.lines().for_each(|line| seen.line(line));
+        lines.lines().for_each(|line| drop(seen.line(line)));
         seen
     }
 

@@ -1,90 +1,66 @@
 //! `cargo lab bench`.
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
+use super::{Words, help};
 use crate::cluster;
 use crate::scenarios::{self, Place};
 
 #[derive(Subcommand)]
 pub(super) enum Bench {
     /// Measures the node agent: applying a whole plan, one change, a restart, memory
-    Node(Node),
+    #[command(mut_arg(
+        "words",
+        help(
+            "Options: --services N, --endpoints N, --runs N, --dataplane nftables, \
+        -o json"
+        )
+    ))]
+    Node {
+        /// Where the benchmark runs
+        #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+        place: Place,
+        #[command(flatten)]
+        words: Words,
+    },
     /// Measures the stream: agents of thousands of nodes, one change, many changes, another controller
-    Stream(Stream),
+    #[command(mut_arg(
+        "words",
+        help(
+            "Options: --agents N, --services N, --endpoints N, --churn SECONDS, \
+        --insecure, -o json"
+        )
+    ))]
+    Stream(Words),
     /// Measures Portolan beside kube-proxy on this machine's kernel: start, one change, memory, connections
-    Peers(Peers),
+    #[command(mut_arg(
+        "words",
+        help("Options: --services N, --endpoints N, --runs N, --dataplane ipvs, -o json")
+    ))]
+    Peers(Words),
     /// Measures traces: cold sync and a change without traces, with one trace per hundred changes, with a trace of each
     /// change
-    Traces(Traces),
-}
-
-#[derive(Args)]
-pub(super) struct Node {
-    /// Where the benchmark runs
-    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
-    place: Place,
-    /// Options: --services N, --endpoints N, --runs N, --dataplane nftables, -o json
-    #[arg(
-        value_name = "OPTION",
-        allow_hyphen_values = true,
-        trailing_var_arg = true
-    )]
-    words: Vec<String>,
-}
-
-#[derive(Args)]
-pub(super) struct Stream {
-    /// Options: --agents N, --services N, --endpoints N, --churn SECONDS, --insecure, -o json
-    #[arg(
-        value_name = "OPTION",
-        allow_hyphen_values = true,
-        trailing_var_arg = true
-    )]
-    words: Vec<String>,
-}
-
-#[derive(Args)]
-pub(super) struct Peers {
-    /// Options: --services N, --endpoints N, --runs N, --dataplane ipvs, -o json
-    #[arg(
-        value_name = "OPTION",
-        allow_hyphen_values = true,
-        trailing_var_arg = true
-    )]
-    words: Vec<String>,
-}
-
-#[derive(Args)]
-pub(super) struct Traces {
-    /// Options: --agents N, --services N, --endpoints N, --rounds N, -o json
-    #[arg(
-        value_name = "OPTION",
-        allow_hyphen_values = true,
-        trailing_var_arg = true
-    )]
-    words: Vec<String>,
+    #[command(mut_arg(
+        "words",
+        help("Options: --agents N, --services N, --endpoints N, --rounds N, -o json")
+    ))]
+    Traces(Words),
 }
 
 impl Bench {
     pub(super) fn run(self) -> Result<u8> {
         let sink = &mut std::io::stdout();
         match self {
-            Self::Node(Node { place, words }) => {
-                scenarios::measure(&command("node", &words), place, sink)
+            Self::Node { place, words } => {
+                scenarios::measure(&words.after(&["bench", "node"]), place, sink)
             }
             // On a control plane of this machine.
-            Self::Stream(Stream { words }) => cluster::measure(&command("stream", &words), sink),
-            Self::Peers(Peers { words }) => {
-                cluster::measure_with_nodes(&command("peers", &words), sink)
+            Self::Stream(words) => cluster::measure(&words.after(&["bench", "stream"]), sink),
+            Self::Peers(words) => {
+                cluster::measure_with_nodes(&words.after(&["bench", "peers"]), sink)
             }
-            Self::Traces(Traces { words }) => cluster::measure(&command("traces", &words), sink),
+            Self::Traces(words) => cluster::measure(&words.after(&["bench", "traces"]), sink),
         }
     }
-}
-
-/// The arguments of `portolan-scenarios`.
-fn command<'a>(what: &'a str, words: &'a [String]) -> Vec<&'a str> {
-    let words = words.iter().map(String::as_str);
-    ["bench", what].into_iter().chain(words).collect()
 }

@@ -61,11 +61,7 @@ impl Run {
         }
         let mut job = Job::new(self.command, payload);
         job.environment = progress::for_programs();
-        if job
-            .command
-            .first()
-            .is_some_and(|name| name.starts_with("portolan-"))
-        {
+        if job.command[0].starts_with("portolan-") {
             job = scenarios::with_our_programs(job, &Programs::build(Profile::Dev)?);
         }
         job.memory = self.memory;

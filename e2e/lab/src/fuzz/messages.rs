@@ -5,7 +5,7 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::{nested, packages, process, scenarios};
+use crate::{packages, process, scenarios};
 
 /// The tests with a configurable number of cases, as cargo arguments.
 const TESTS: &[(&str, &[&str])] = &[
@@ -27,7 +27,7 @@ const TESTS: &[(&str, &[&str])] = &[
 ///
 /// # Errors
 /// Packages are missing and cannot be installed, or cargo cannot be started.
-pub(super) fn run(cases: u32, sink: &mut dyn Write) -> Result<u8> {
+pub fn run(cases: u32, sink: &mut dyn Write) -> Result<u8> {
     packages::ensure()?;
     let cases = cases.to_string();
     for (what, words) in TESTS {
@@ -38,7 +38,7 @@ pub(super) fn run(cases: u32, sink: &mut dyn Write) -> Result<u8> {
             .args(*words)
             .env("PORTOLAN_FUZZ_CASES", &cases)
             .env("PROPTEST_CASES", &cases);
-        let code = scenarios::exit_code(nested::stream(&mut command, sink)?);
+        let code = scenarios::exit_of(&mut command, sink)?;
         if code != 0 {
             return Ok(code);
         }
@@ -49,6 +49,7 @@ pub(super) fn run(cases: u32, sink: &mut dyn Write) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nested;
 
     #[test]
     fn every_named_test_program_exists() {

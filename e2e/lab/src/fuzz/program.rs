@@ -1,6 +1,6 @@
 //! Builds the fuzzer, and starts it for a target.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -29,55 +29,47 @@ const MAX_INPUT_SECONDS: u64 = 10;
 /// Maximum memory, MB.
 const MAX_MEMORY: u64 = 2048;
 
-/// The built program.
-#[derive(Debug)]
-pub(super) struct Fuzzer {
-    path: PathBuf,
+/// Builds it, or reuses a fresh one.
+///
+/// # Errors
+/// The build failed.
+pub(super) fn build() -> Result<PathBuf> {
+    let mut command = process::cargo()?;
+    // With a named target, build scripts and macros are compiled without the flags.
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    command
+        .args(["build", "--release", "--locked", "--target", &triple])
+        .args(["--manifest-path", MANIFEST, "--target-dir"])
+        .arg(cache::folder("fuzz/target")?)
+        .env("RUSTFLAGS", FLAGS.join(" "));
+    let built = nested::run_in(&nested::root(), &mut command)?;
+    let found = built.into_iter().find(|binary| binary.name == NAME);
+    let found = found.with_context(|| format!("cargo built no program `{NAME}`"))?;
+    Ok(found.path)
 }
 
-impl Fuzzer {
-    /// Builds it, or reuses a fresh one.
-    ///
-    /// # Errors
-    /// The build failed.
-    pub(super) fn build() -> Result<Self> {
-        let mut command = process::cargo()?;
-        // With a named target, build scripts and macros are compiled without the flags.
-        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-        command
-            .args(["build", "--release", "--locked", "--target", &triple])
-            .args(["--manifest-path", MANIFEST, "--target-dir"])
-            .arg(cache::folder("fuzz/target")?)
-            .env("RUSTFLAGS", FLAGS.join(" "));
-        let built = nested::run_in(&nested::root(), &mut command)?;
-        let found = built.into_iter().find(|binary| binary.name == NAME);
-        let found = found.with_context(|| format!("cargo built no program `{NAME}`"))?;
-        Ok(Self { path: found.path })
-    }
-
-    /// The command that runs a target. New inputs go to the first folder.
-    ///
-    /// # Errors
-    /// The cache cannot be written.
-    pub(super) fn command(
-        &self,
-        target: &str,
-        order: &Order,
-        folders: &[PathBuf],
-    ) -> Result<Command> {
-        let found = super::findings()?.join(format!("{target}-"));
-        let mut command = process::built(&self.path)?;
-        command
-            .env("PORTOLAN_FUZZ_TARGET", target)
-            .arg(order.limit.option())
-            // libFuzzer takes 32 bits, and 0 means a random seed.
-            .arg(format!("-seed={}", order.seed % 0xffff_fffe + 1))
-            .arg(format!("-max_len={MAX_INPUT_BYTES}"))
-            .arg(format!("-timeout={MAX_INPUT_SECONDS}"))
-            .arg(format!("-rss_limit_mb={MAX_MEMORY}"))
-            .arg("-print_final_stats=1")
-            .arg(format!("-artifact_prefix={}", found.display()))
-            .args(folders);
-        Ok(command)
-    }
+/// The command that runs a target with the built program. New inputs go to the first folder.
+///
+/// # Errors
+/// The cache cannot be written.
+pub(super) fn command(
+    program: &Path,
+    target: &str,
+    order: &Order,
+    folders: &[PathBuf],
+) -> Result<Command> {
+    let found = cache::folder("fuzz/findings")?.join(format!("{target}-"));
+    let mut command = process::built(program)?;
+    command
+        .env("PORTOLAN_FUZZ_TARGET", target)
+        .arg(order.limit())
+        // libFuzzer takes 32 bits, and 0 means a random seed.
+        .arg(format!("-seed={}", order.seed % 0xffff_fffe + 1))
+        .arg(format!("-max_len={MAX_INPUT_BYTES}"))
+        .arg(format!("-timeout={MAX_INPUT_SECONDS}"))
+        .arg(format!("-rss_limit_mb={MAX_MEMORY}"))
+        .arg("-print_final_stats=1")
+        .arg(format!("-artifact_prefix={}", found.display()))
+        .args(folders);
+    Ok(command)
 }

@@ -61,9 +61,8 @@ fn statistic(output: &str, name: &str) -> Option<u64> {
 }
 
 fn finding(output: &str) -> String {
-    let written = output
-        .lines()
-        .find_map(|line| line.split_once("Test unit written to "));
+    let mut lines = output.lines();
+    let written = lines.find_map(|line| line.split_once("Test unit written to "));
     written.map_or_else(|| last_lines(output), |(_, path)| path.trim().to_owned())
 }
 
@@ -126,11 +125,8 @@ mod tests {
         let output = format!("{OUTPUT}artifact_prefix='/x/'; Test unit written to /x/crash-1\n");
         let row = Row::parse("manifests", 2, false, &output).unwrap();
         assert_eq!(row.finding.as_deref(), Some("/x/crash-1"));
-        assert!(
-            json(&[row])
-                .unwrap()
-                .contains("\"finding\": \"/x/crash-1\"")
-        );
+        let text = json(&[row]).unwrap();
+        assert!(text.contains("\"finding\": \"/x/crash-1\""), "{text}");
     }
 
     #[test]

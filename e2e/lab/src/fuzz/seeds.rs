@@ -1,76 +1,46 @@
 //! Inputs that the fuzzer begins with, besides the corpora: captures and examples of other tests, copied to the lab's
 //! cache.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// How a file becomes an input.
-#[derive(Debug, Clone, Copy)]
-enum Form {
-    /// Hexadecimal numbers with comments become bytes.
-    Hex,
-    /// The content is the input.
-    Content,
-}
-
-/// Targets, and the folders whose files with this extension are inputs.
-const SEEDS: &[(&str, &str, &str, Form)] = &[
-    (
-        "ipvs_replies",
-        "node-agent/ipvs-rs/tests/captures",
-        "hex",
-        Form::Hex,
-    ),
-    (
-        "ipset_replies",
-        "node-agent/ipset-rs/tests/captures",
-        "hex",
-        Form::Hex,
-    ),
-    (
-        "nft_replies",
-        "node-agent/nft-rs/tests/captures",
-        "hex",
-        Form::Hex,
-    ),
-    (
-        "manifests",
-        "controller/tests/example",
-        "yaml",
-        Form::Content,
-    ),
-    (
-        "manifests",
-        "controller/tests/command/reported",
-        "yaml",
-        Form::Content,
-    ),
-    ("manifests", "e2e/cluster", "yaml", Form::Content),
-    ("manifests", "e2e/external", "yaml", Form::Content),
+/// Targets, and the folders with their inputs: captures (`.hex`) and manifests (`.yaml`).
+const SEEDS: &[(&str, &str)] = &[
+    ("ipvs_replies", "node-agent/ipvs-rs/tests/captures"),
+    ("ipset_replies", "node-agent/ipset-rs/tests/captures"),
+    ("nft_replies", "node-agent/nft-rs/tests/captures"),
+    ("manifests", "controller/tests/example"),
+    ("manifests", "controller/tests/command/reported"),
+    ("manifests", "e2e/cluster"),
+    ("manifests", "e2e/external"),
 ];
+
+/// The folders with inputs.
+pub(crate) fn folders() -> impl Iterator<Item = &'static str> {
+    SEEDS.iter().map(|(_, folder)| *folder)
+}
 
 /// Copies all of them to a folder for each target.
 ///
 /// # Errors
 /// A file cannot be read or written, or contains something else.
 pub(super) fn copy(root: &Path, to: &Path) -> Result<()> {
-    for (target, folder, extension, form) in SEEDS {
+    for (target, folder) in SEEDS {
         let folder = root.join(folder);
         let to = to.join(target);
         fs::create_dir_all(&to).with_context(|| format!("creating {}", to.display()))?;
         let reading = || format!("reading {}", folder.display());
         for entry in fs::read_dir(&folder).with_context(reading)? {
             let path = entry.with_context(reading)?.path();
-            if path.extension().is_none_or(|found| found != *extension) {
-                continue;
-            }
-            let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-            let input = match form {
-                Form::Hex => bytes(&String::from_utf8_lossy(&content))
-                    .with_context(|| path.display().to_string())?,
-                Form::Content => content,
+            let read =
+                || fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
+            let input = match path.extension().and_then(OsStr::to_str) {
+                Some("hex") => bytes(&read()?).with_context(|| path.display().to_string())?,
+                Some("yaml") => read()?.into_bytes(),
+                _ => continue,
             };
             let name = path.file_stem().unwrap_or_default();
             fs::write(to.join(name), input).with_context(|| format!("writing {}", to.display()))?;
@@ -98,7 +68,7 @@ mod tests {
     fn every_folder_has_inputs() {
         let to = std::env::temp_dir().join(format!("portolan-seeds-{}", std::process::id()));
         copy(&nested::root(), &to).unwrap();
-        for (target, ..) in SEEDS {
+        for (target, _) in SEEDS {
             let count = fs::read_dir(to.join(target)).unwrap().count();
             assert!(count > 3, "{target}: {count}");
         }

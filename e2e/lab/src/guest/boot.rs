@@ -23,9 +23,6 @@ use crate::{cache, process};
 pub const MEMORY: u32 = 3000;
 /// Timeout from power on to the start of the command; measured: 3–5 s.
 const BOOT_DEADLINE: Duration = Duration::from_secs(90);
-
-/// Maximum number of starts of a guest that does not boot.
-const BOOT_ATTEMPTS: u32 = 2;
 /// Timeout from the end of the command to power off.
 const POWER_OFF_DEADLINE: Duration = Duration::from_secs(15);
 /// Length of the log excerpt in an error.
@@ -80,17 +77,15 @@ impl Job {
 /// lines and the path of its log.
 pub fn run(image: &Image, job: &Job, sink: &mut (dyn Write + Send)) -> Result<u8> {
     let booted = AtomicBool::new(false);
-    for _ in 1..BOOT_ATTEMPTS {
-        match attempt(image, job, sink, &booted) {
-            // On a busy host, an emulated machine sometimes stops before its first line. After the start of the
-            // command, any failure is its own and is reported.
-            Err(error) if !booted.load(Ordering::Acquire) => {
-                progress::say(&format!("Guest: {error:#}; trying once more"));
-            }
-            ended => return ended,
+    match attempt(image, job, sink, &booted) {
+        // On a busy host, an emulated machine sometimes stops before its first line. After the start of the command,
+        // any failure is its own and is reported.
+        Err(error) if !booted.load(Ordering::Acquire) => {
+            progress::say(&format!("Guest: {error:#}; trying once more"));
+            attempt(image, job, sink, &booted)
         }
+        ended => ended,
     }
-    attempt(image, job, sink, &booted)
 }
 
 fn attempt(
@@ -104,12 +99,7 @@ fn attempt(
     let step = Step::start("Guest");
     step.detail("booting");
     payload::write(&folder.join("initrd"), image, job)?;
-    let mut running = start(&folder, image, job)?;
-    let output = running
-        .child
-        .stdout
-        .take()
-        .context("QEMU has no standard output")?;
+    let (mut running, output) = start(&folder, image, job)?;
     let started = AtomicBool::new(false);
     let result = thread::scope(|scope| {
         let copy = scope.spawn(|| forward(output, sink, &started));
@@ -171,23 +161,19 @@ fn parse_status(text: &str) -> Status {
     }
 }
 
-fn start(folder: &Path, image: &Image, job: &Job) -> Result<Running> {
+fn start(folder: &Path, image: &Image, job: &Job) -> Result<(Running, ChildStdout)> {
     let log = File::create(folder.join("qemu.log")).context("creating QEMU's log")?;
-    let child = process::dying_with_us("qemu-system-x86_64", "KILL")?
-        .args(arguments(image, job))
+    let mut qemu = process::dying_with_us("qemu-system-x86_64", "KILL")?;
+    qemu.args(arguments(image, job))
         // Its files are named relative to this folder, since the path of a socket is limited to 107 bytes.
         .current_dir(folder)
         // The child's handle keeps it open: otherwise QEMU would close the output channel, and the guest's first
         // write would block for ever.
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(log)
-        .spawn()
-        .context("starting QEMU")?;
-    Ok(Running {
-        child,
-        folder: folder.to_owned(),
-    })
+        .stderr(log);
+    let (child, output) = process::piped(&mut qemu).context("starting QEMU")?;
+    let folder = folder.to_owned();
+    Ok((Running { child, folder }, output))
 }
 
 fn arguments(image: &Image, job: &Job) -> Vec<String> {
@@ -283,19 +269,10 @@ fn died(status: ExitStatus, started: bool) -> String {
 
 /// The guest has no state to lose, but a panic during shutdown must be reported.
 fn power_off(running: &mut Running, slowness: f64) -> Result<()> {
-    let since = Instant::now();
-    while running
-        .child
-        .try_wait()
-        .context("waiting for QEMU")?
-        .is_none()
-    {
-        check(
-            Some(POWER_OFF_DEADLINE),
-            since,
-            slowness,
-            "it did not power off",
-        )?;
+    let (since, limit) = (Instant::now(), Some(POWER_OFF_DEADLINE));
+    let child = &mut running.child;
+    while child.try_wait().context("waiting for QEMU")?.is_none() {
+        check(limit, since, slowness, "it did not power off")?;
         thread::sleep(LOOK_AGAIN);
     }
     Ok(())

@@ -66,21 +66,15 @@ pub(super) fn write(initrd: &Path, image: &Image, job: &Job) -> Result<()> {
     file.seek(SeekFrom::End(0)).with_context(writing)?;
     let mut archive = Archive::new(BufWriter::new(file));
     for library in libraries::needed(&job.payload.programs)? {
-        add_file(
-            &mut archive,
-            &usr_merge::merged(&library.to_string_lossy()),
-            &library,
-        )?;
+        let place = usr_merge::merged(&library.to_string_lossy());
+        add_file(&mut archive, &place, &library)?;
     }
     for program in &job.payload.programs {
         let Some(name) = program.file_name() else {
             bail!("{} is no file", program.display())
         };
-        add_file(
-            &mut archive,
-            &format!("{PROGRAMS}/{}", name.to_string_lossy()),
-            program,
-        )?;
+        let place = format!("{PROGRAMS}/{}", name.to_string_lossy());
+        add_file(&mut archive, &place, program)?;
     }
     for (place, path) in &job.payload.files {
         add_file(&mut archive, place, path)?;
@@ -96,16 +90,10 @@ pub(super) fn write(initrd: &Path, image: &Image, job: &Job) -> Result<()> {
 }
 
 fn settings(job: &Job) -> String {
-    let modules = recipe::MODULES
-        .iter()
-        .copied()
-        .chain(job.modules.iter().map(String::as_str));
-    let modules: Vec<&str> = modules.collect();
-    format!(
-        "MODULES={}\nNETWORK={}\n",
-        quoted(&modules.join(" ")),
-        u8::from(job.network)
-    )
+    let own = job.modules.iter().map(String::as_str);
+    let modules: Vec<&str> = recipe::MODULES.iter().copied().chain(own).collect();
+    let (modules, network) = (quoted(&modules.join(" ")), u8::from(job.network));
+    format!("MODULES={modules}\nNETWORK={network}\n")
 }
 
 /// The command as a script, so that any arguments are preserved.

@@ -2,7 +2,7 @@
 //!
 //! Touches: the guest's socket, the terminal's settings.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -76,17 +76,9 @@ fn ends_here(bytes: &[u8]) -> bool {
 }
 
 fn newest_guest() -> Result<Option<UnixStream>> {
-    let runs = cache::folder("runs")?;
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&runs).with_context(|| format!("reading {}", runs.display()))? {
-        let entry = entry?;
-        found.push((entry.metadata()?.modified()?, entry.path()));
-    }
-    found.sort();
-    Ok(found
-        .into_iter()
-        .rev()
-        .find_map(|(_, folder)| open(&folder)))
+    let runs = cache::by_age(&cache::folder("runs")?)?;
+    let mut newest_first = runs.iter().rev();
+    Ok(newest_first.find_map(|(_, folder)| open(folder)))
 }
 
 /// The path of the socket may exceed the limit of a socket address, so it is accessed through the open folder.

@@ -126,18 +126,12 @@ fn read(pod: &Value, container: &Value) -> Container {
         let group = number("runAsGroup").unwrap_or(0);
         format!("{user}:{group}")
     });
-    let mounts = container["volumeMounts"].as_array();
-    let mounts = mounts
-        .into_iter()
-        .flatten()
-        .map(|mount| &mount["mountPath"]);
+    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let mounts = mounts.filter_map(|mount| mount["mountPath"].as_str());
     Container {
         name: container["name"].as_str().unwrap_or_default().to_owned(),
         command: [texts(&container["command"]), texts(&container["args"])].concat(),
-        mounts: mounts
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
+        mounts: mounts.map(str::to_owned).collect(),
         user,
         capabilities: texts(&own["capabilities"]["add"]),
         privileged: own["privileged"] == true,
@@ -176,15 +170,18 @@ mod tests {
         places
     }
 
+    fn image_of(container: &Container) -> &'static Recipe {
+        let mut all = IMAGES.iter();
+        let found = all.find(|recipe| recipe.name == container.program());
+        found.unwrap_or_else(|| panic!("{container:?} has no image"))
+    }
+
     #[test]
     fn every_container_of_the_chart_has_an_image_that_fits_it() {
         let containers = containers().unwrap();
         assert_eq!(containers.len(), 8, "{containers:?}");
         for container in containers {
-            let recipe = IMAGES
-                .iter()
-                .find(|recipe| recipe.name == container.program());
-            let recipe = recipe.unwrap_or_else(|| panic!("{container:?} has no image"));
+            let recipe = image_of(&container);
             let missing = container.missing(&places(recipe), PATH, recipe.user);
             assert!(missing.is_empty(), "{}: {missing:?}", container.name);
         }
@@ -193,10 +190,7 @@ mod tests {
     #[test]
     fn what_is_mounted_by_default_has_a_place_of_its_own() {
         for container in containers().unwrap() {
-            let recipe = IMAGES
-                .iter()
-                .find(|recipe| recipe.name == container.program());
-            let places = places(recipe.unwrap());
+            let places = places(image_of(&container));
             for mount in container.mounts {
                 // A file that the test's values select.
                 let chosen = ["/run/xtables.lock", "/srv/portolan", "/etc/portolan/extra"];

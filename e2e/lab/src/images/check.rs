@@ -16,6 +16,7 @@ use super::chart::Container;
 use super::contents::{crates_path, place_of};
 use super::debian;
 use super::oci::{Image, Kind, look};
+use super::recipe::VERSION;
 use super::recipe::{IPTABLES, PACKAGES_LABEL, PATH, Recipe};
 use crate::{nested, process, progress};
 
@@ -87,16 +88,19 @@ impl<'a> Checks<'a> {
     }
 }
 
+/// An image whose archive is in the store.
+pub(super) struct Made {
+    pub(super) recipe: &'static Recipe,
+    pub(super) image: Image,
+    /// The expected configuration and annotations.
+    pub(super) labels: Vec<(&'static str, String)>,
+}
+
 /// An image under test.
 pub(super) struct Subject<'a> {
-    pub(super) recipe: &'a Recipe,
-    pub(super) image: &'a Image,
-    /// The expected configuration and annotations.
-    pub(super) labels: &'a [(&'static str, String)],
+    pub(super) made: &'a Made,
     /// The chart's containers, including those of other images.
     pub(super) containers: &'a [Container],
-    /// The expected version of its program.
-    pub(super) version: &'a str,
     /// The container for running its programs, under the recipe's name.
     pub(super) store: &'a Store,
 }
@@ -107,68 +111,59 @@ impl Subject<'_> {
     /// # Errors
     /// This machine cannot start containers, or the output is closed.
     pub(super) fn check(&self, checks: &mut Checks<'_>) -> Result<()> {
-        let name = self.recipe.name;
+        let name = self.made.recipe.name;
         // Whether this machine can start containers does not depend on the image.
-        let asked = [self.recipe.program, "--version"].map(str::to_owned);
+        let asked = [self.made.recipe.program, "--version"].map(str::to_owned);
         self.store.run_in(name, &[], &asked)?;
-        checks.check(
-            &format!("{name}: declares user and entrypoint"),
-            self.configuration(),
+        let mut check = |what: &str, result| checks.check(&format!("{name}: {what}"), result);
+        check("declares user and entrypoint", self.configuration())?;
+        check("lists its packages", self.said())?;
+        check(
+            "has no owner but root and no time",
+            none(&self.made.image.odd),
         )?;
-        checks.check(&format!("{name}: lists its packages"), self.said())?;
-        checks.check(
-            &format!("{name}: has no owner but root and no time"),
-            none(&self.image.odd),
-        )?;
-        checks.check(
-            &format!("{name}: has the licence of every package"),
-            self.licences(),
-        )?;
-        let own = |container: &&Container| container.program() == self.recipe.program;
+        check("has the licence of every package", self.licences())?;
+        let own = |container: &&Container| container.program() == self.made.recipe.program;
         for container in self.containers.iter().filter(own) {
-            let missing = container.missing(&self.image.places, PATH, self.recipe.user);
-            let what = format!(
-                "{name}: has a place for all that the chart names: {}",
-                container.name
-            );
-            checks.check(&what, none(&missing))?;
-            let what = format!("{name}: takes the chart's arguments: {}", container.name);
-            checks.check(&what, self.takes(container))?;
+            let missing = container.missing(&self.made.image.places, PATH, self.made.recipe.user);
+            let of = &container.name;
+            let what = format!("has a place for all that the chart names: {of}");
+            check(&what, none(&missing))?;
+            let what = format!("takes the chart's arguments: {of}");
+            check(&what, self.takes(container))?;
         }
-        checks.check(&format!("{name}: prints its version"), self.version())?;
-        if self.recipe.packages.is_empty() {
+        check("prints its version", self.version())?;
+        if self.made.recipe.packages.is_empty() {
             return Ok(());
         }
         for (program, word) in BESIDES {
             let ran = self.run(&[], &[program, word]).map(drop);
-            checks.check(&format!("{name}: {program} starts"), ran)?;
+            check(&format!("{program} starts"), ran)?;
         }
-        if !self.recipe.packages.contains(&IPTABLES) {
-            let what = format!("{name}: has nothing of iptables and ipset");
-            return checks.check(&what, none(&self.of_ipvs()));
+        if !self.made.recipe.packages.contains(&IPTABLES) {
+            return check("has nothing of iptables and ipset", none(&self.of_ipvs()));
         }
-        let what = format!("{name}: has the extensions that the agent's rules need");
-        checks.check(&what, self.extensions())?;
+        let what = "has the extensions that the agent's rules need";
+        check(what, self.extensions())?;
         for tool in TOOLS {
-            checks.check(&format!("{name}: {tool} starts"), self.tool(tool))?;
+            check(&format!("{tool} starts"), self.tool(tool))?;
         }
-        let what = format!("{name}: doctor misses no tool");
-        checks.check(&what, self.doctor())
+        check("doctor misses no tool", self.doctor())
     }
 
     /// Paths of programs and files that only the IPVS dataplane needs.
     fn of_ipvs(&self) -> Vec<&String> {
-        let places = self.image.places.keys();
+        let places = self.made.image.places.keys();
         places
             .filter(|place| OF_IPVS.iter().any(|word| place.contains(word)))
             .collect()
     }
 
     fn configuration(&self) -> Result<()> {
-        let config = &self.image.config;
+        let config = &self.made.image.config;
         let wanted = json!({
-            "User": self.recipe.user,
-            "Entrypoint": [place_of(self.recipe)],
+            "User": self.made.recipe.user,
+            "Entrypoint": [place_of(self.made.recipe)],
             "WorkingDir": "/",
             "Env": [format!("PATH={PATH}")],
         });
@@ -181,10 +176,10 @@ impl Subject<'_> {
 
     fn said(&self) -> Result<()> {
         for (place, said) in [
-            ("labels", &self.image.config["Labels"]),
-            ("annotations", &self.image.annotations),
+            ("labels", &self.made.image.config["Labels"]),
+            ("annotations", &self.made.image.annotations),
         ] {
-            for (key, wanted) in self.labels {
+            for (key, wanted) in &self.made.labels {
                 let found = &said[*key];
                 ensure!(
                     found.as_str() == Some(wanted),
@@ -196,19 +191,19 @@ impl Subject<'_> {
     }
 
     fn licences(&self) -> Result<()> {
-        let packages = self.image.config["Labels"][PACKAGES_LABEL].as_str();
+        let packages = self.made.image.config["Labels"][PACKAGES_LABEL].as_str();
         let packages = packages.context("it does not say which packages are in it")?;
         let names = packages
             .split_whitespace()
             .filter_map(|one| one.split_once('='));
         let names: Vec<&str> = names
             .map(|(name, _)| name)
-            .chain([self.recipe.program])
+            .chain([self.made.recipe.program])
             .collect();
         ensure!(names.len() > 1, "there is not even a C library: {packages}");
         let paths = names.iter().map(|name| debian::copyright_path(name));
-        let paths = paths.chain([crates_path(self.recipe)]);
-        let lacking = paths.filter(|path| look(&self.image.places, path).is_none());
+        let paths = paths.chain([crates_path(self.made.recipe)]);
+        let lacking = paths.filter(|path| look(&self.made.image.places, path).is_none());
         none(&lacking.collect::<Vec<_>>())
     }
 
@@ -222,8 +217,8 @@ impl Subject<'_> {
     }
 
     fn version(&self) -> Result<()> {
-        let said = self.run(&[], &[self.recipe.program, "--version"])?;
-        let wanted = format!("{} {}", self.recipe.program, self.version);
+        let said = self.run(&[], &[self.made.recipe.program, "--version"])?;
+        let wanted = format!("{} {VERSION}", self.made.recipe.program);
         ensure!(
             said.trim() == wanted,
             "it says `{}`, not `{wanted}`",
@@ -241,9 +236,13 @@ impl Subject<'_> {
                 let ends = ["libxt", family].map(|begin| format!("/xtables/{begin}_{name}.so"));
                 let there = |place: &String| {
                     let named = ends.iter().any(|end| place.ends_with(end));
-                    named && matches!(look(&self.image.places, place), Some((_, Kind::File(_))))
+                    named
+                        && matches!(
+                            look(&self.made.image.places, place),
+                            Some((_, Kind::File(_)))
+                        )
                 };
-                if !self.image.places.keys().any(there) {
+                if !self.made.image.places.keys().any(there) {
                     lacking.push(format!("{} ({family})", name));
                 }
             }
@@ -271,11 +270,13 @@ impl Subject<'_> {
     /// It may fail on this machine for good reasons, but not because of the image.
     fn doctor(&self) -> Result<()> {
         let agent = self.containers.iter().find(|container| {
-            container.program() == self.recipe.program && !container.capabilities.is_empty()
+            container.program() == self.made.recipe.program && !container.capabilities.is_empty()
         });
         let capabilities = agent.map_or(&[][..], |agent| &agent.capabilities);
-        let words = [self.recipe.program, "doctor", "--all", "-o", "json"].map(str::to_owned);
-        let ended = self.store.run_in(self.recipe.name, capabilities, &words)?;
+        let words = [self.made.recipe.program, "doctor", "--all", "-o", "json"].map(str::to_owned);
+        let ended = self
+            .store
+            .run_in(self.made.recipe.name, capabilities, &words)?;
         let said = String::from_utf8_lossy(&ended.stdout);
         let errors = process::last_lines(&ended.stderr, 6);
         let report: Value = serde_json::from_str(&said)
@@ -294,7 +295,10 @@ impl Subject<'_> {
 
     fn run(&self, capabilities: &[String], words: &[&str]) -> Result<String> {
         let command: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        let run = || self.store.run_in(self.recipe.name, capabilities, &command);
+        let run = || {
+            self.store
+                .run_in(self.made.recipe.name, capabilities, &command)
+        };
         let mut ended = run()?;
         for _ in 1..ATTEMPTS {
             if !(ended.status.success() && ended.stdout.is_empty()) {

@@ -48,9 +48,10 @@ impl Contents {
         for (link, target) in usr_merge::LINKS.iter().chain(recipe::LINKS) {
             contents.put(link, Entry::Link((*target).to_owned()));
         }
-        for (package, link, target) in recipe::ALTERNATIVES {
-            if recipe.packages.contains(package) {
-                contents.put(link, Entry::Link((*target).to_owned()));
+        if recipe.packages.contains(&recipe::IPTABLES) {
+            for name in recipe::ALTERNATIVES {
+                let target = Entry::Link("xtables-nft-multi".to_owned());
+                contents.put(&format!("/usr/sbin/{name}"), target);
             }
         }
         for (path, text) in recipe::TEXTS {

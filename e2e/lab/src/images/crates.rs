@@ -71,37 +71,26 @@ pub(super) fn standard_library() -> Result<Option<PathBuf>> {
 }
 
 fn crates_of(package: &str) -> Result<Vec<Crate>> {
-    let cargo = |words: &[&str]| -> Result<String> {
+    let cargo = |words: &str| -> Result<String> {
         let mut command = process::cargo()?;
-        process::output(command.args(words).current_dir(nested::root()))
+        process::output(command.args(words.split(' ')).current_dir(nested::root()))
     };
-    let version = cargo(&["--version", "--verbose"])?;
+    let version = cargo("--version --verbose")?;
     let mut lines = version.lines();
     let host = lines.find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`cargo --version --verbose` names no host")?;
     // Build dependencies and proc macros are not part of a program.
-    let edges = ["--edges", "normal,no-proc-macro"];
-    let tree = [
-        "tree",
-        "--prefix",
-        "none",
-        "--format",
-        "{p}",
-        "--package",
-        package,
-    ];
-    let tree = cargo(&[&tree[..], &edges].concat())?;
-    let metadata = [
-        "metadata",
-        "--format-version",
-        "1",
-        "--filter-platform",
-        host,
-    ];
+    let edges = "--edges normal,no-proc-macro";
+    let tree = cargo(&format!(
+        "tree --prefix none --format {{p}} {edges} --package {package}"
+    ))?;
+    let metadata = cargo(&format!(
+        "metadata --format-version 1 --filter-platform {host}"
+    ))?;
     let metadata: Value =
-        serde_json::from_str(&cargo(&metadata)?).context("reading what `cargo metadata` prints")?;
-    chosen(&metadata, &names(&tree))?
-        .into_iter()
+        serde_json::from_str(&metadata).context("reading what `cargo metadata` prints")?;
+    let found = chosen(&metadata, &names(&tree))?.into_iter();
+    found
         .map(|(name, licence, folder)| {
             let texts = texts(&folder)?;
             Ok(Crate {

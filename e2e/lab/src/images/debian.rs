@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::installed::usr_merge;
 use crate::process;
@@ -48,18 +48,16 @@ fn owners_in(text: &str, files: &[PathBuf]) -> Result<BTreeSet<String>> {
         // With several owners any will do; the suffix after the colon is the architecture.
         owner.split([',', ':']).next().map(str::to_owned)
     };
-    let mut owners = BTreeSet::new();
-    for file in files {
-        let Some(owner) = owner(file) else {
-            bail!(
+    let known = |file: &PathBuf| {
+        owner(file).with_context(|| {
+            format!(
                 "{} belongs to no Debian package, so its licence is unknown and it may not be \
                  distributed; `dpkg -S` finds none of what is in /usr/local",
                 file.display()
-            );
-        };
-        owners.insert(owner);
-    }
-    Ok(owners)
+            )
+        })
+    };
+    files.iter().map(known).collect()
 }
 
 /// The path of a package's licence file.

@@ -19,30 +19,33 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result};
+use clap::Args;
 
 use crate::nested::{Profile, Programs};
 use crate::progress::{self, Step};
 use crate::{cache, packages, process};
-use buildah::{Build, Store};
-use check::{Checks, Subject};
+use buildah::Store;
+use check::{Checks, Made, Subject};
 use contents::Contents;
 use oci::Image;
+pub use recipe::VERSION;
 use recipe::{IMAGES, Recipe};
 
-/// Version of the programs, and the chart's default tag.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// The order of images.
-#[derive(Debug)]
+#[derive(Debug, Args)]
 pub struct Order {
-    /// Their tag.
+    /// Tag of the images
+    #[arg(long, value_name = "TAG", default_value = VERSION, value_parser = name::tag)]
     pub tag: String,
-    /// Their repository, if known.
+    /// Repository of the images, as for the chart's image.repository; default: names without a registry
+    #[arg(long, value_name = "REGISTRY/PATH", value_parser = name::repository)]
     pub repository: Option<String>,
-    /// The folder of the archives; default: in the lab's cache.
+    /// Output directory of portolan-controller.tar and portolan-agent.tar; default: in the lab's cache
+    #[arg(long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
-    /// The build of the programs.
+    /// Build profile of the programs
+    #[arg(long, value_enum, default_value_t = Profile::Shipped)]
     pub profile: Profile,
 }
 
@@ -110,13 +113,11 @@ fn prove(profile: Profile, sink: &mut dyn Write) -> Result<bool> {
         let made = works.make(recipe, &step)?;
         let second = &made.image.digest;
         step.done(second);
-        let same = || {
-            ensure!(first == *second, "{first}, then {second}");
-            Ok(())
-        };
+        let same = (first == *second).then_some(());
+        let what = format!("{}: is the same when made again", recipe.name);
         checks.check(
-            &format!("{}: is the same when made again", recipe.name),
-            same(),
+            &what,
+            same.with_context(|| format!("{first}, then {second}")),
         )?;
         works.check(&made, &mut checks)?;
     }
@@ -175,15 +176,9 @@ impl Works {
         step.detail("packing");
         let revision = self.revision.as_deref();
         let labels = recipe::labels(recipe, VERSION, revision, contents.packages.iter());
-        self.store.build(
-            recipe,
-            &Build {
-                root: &root,
-                labels: &labels,
-                archive: &archive,
-                reference: &name::reference(self.repository.as_deref(), recipe.name, &self.tag),
-            },
-        )?;
+        let reference = name::reference(self.repository.as_deref(), recipe.name, &self.tag);
+        let store = &self.store;
+        store.build(recipe, &root, &labels, &archive, &reference)?;
         fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))?;
         step.detail("reading it back");
         let image = Image::read(&archive, &look)?;
@@ -199,23 +194,12 @@ impl Works {
         let recipe = made.recipe;
         self.store.unpack(&self.archive(recipe), recipe.name)?;
         let subject = Subject {
-            recipe,
-            image: &made.image,
-            labels: &made.labels,
+            made,
             containers: &self.containers,
-            version: VERSION,
             store: &self.store,
         };
         subject.check(checks)
     }
-}
-
-/// An image whose archive is in the store.
-struct Made {
-    recipe: &'static Recipe,
-    image: Image,
-    /// The expected configuration and annotations.
-    labels: Vec<(&'static str, String)>,
 }
 
 /// The commit of the clone, with a suffix if there are changes. `None` outside of a clone.
@@ -226,10 +210,9 @@ fn revision() -> Option<String> {
     };
     let commit = git(&["rev-parse", "HEAD"])?;
     let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    let sign = if changes.trim().is_empty() {
-        ""
-    } else {
-        "-dirty"
+    let sign = match changes.trim() {
+        "" => "",
+        _ => "-dirty",
     };
     Some(format!("{}{sign}", commit.trim()))
 }
@@ -314,14 +297,13 @@ mod tests {
         let image = Image {
             digest: "sha256:12".to_owned(),
             reference: "r.example/p/portolan-agent:7".to_owned(),
-            annotations: serde_json::Value::Null,
             config: serde_json::json!({"Labels": {recipe::PACKAGES_LABEL: "a=1 b=2"}}),
             places: oci::Places::from([
                 ("/etc".to_owned(), oci::Kind::Folder),
                 ("/etc/group".to_owned(), oci::Kind::File(false)),
             ]),
-            odd: Vec::new(),
             size: 12_340_000,
+            ..Image::default()
         };
         Made {
             recipe: &IMAGES[1],

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(reference(None, "portolan-agent", "1"), "portolan-agent:1");
         let chart = crate::nested::root().join("e2e/api/chart/minimal.yaml");
         let chart = std::fs::read_to_string(chart).unwrap();
-        let version = env!("CARGO_PKG_VERSION");
+        let version = crate::images::recipe::VERSION;
         for name in ["portolan-controller", "portolan-agent"] {
             let name = reference(Some("registry.example.com/portolan"), name, version);
             assert!(chart.contains(&format!("image: {name}\n")), "{name}");

@@ -29,7 +29,7 @@ pub(super) enum Kind {
 pub(super) type Places = BTreeMap<String, Kind>;
 
 /// An image.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Image {
     /// Digest of its manifest.
     pub(super) digest: String,
@@ -72,9 +72,7 @@ impl Image {
             reference: text(&entry["annotations"]["org.opencontainers.image.ref.name"])?,
             annotations: manifest["annotations"].clone(),
             config: config["config"].clone(),
-            places: Places::new(),
-            odd: Vec::new(),
-            size: 0,
+            ..Self::default()
         };
         for layer in layers {
             let mut list = process::program("tar")?;
@@ -223,15 +221,7 @@ mod tests {
 
     #[test]
     fn owners_and_times_of_the_build_are_noticed() {
-        let mut image = Image {
-            digest: String::new(),
-            reference: String::new(),
-            annotations: Value::Null,
-            config: Value::Null,
-            places: Places::new(),
-            odd: Vec::new(),
-            size: 0,
-        };
+        let mut image = Image::default();
         let line = |owner: &str, day: &str, name: &str| {
             format!("-rw-r--r-- {owner} 3 {day} 00:00:00 {name}\n")
         };

@@ -20,7 +20,7 @@ pub(super) struct Known {
 impl Known {
     /// The list of a subject in a folder; empty if there is none.
     pub(super) fn read(folder: &Path, subject: Subject) -> Self {
-        let path = folder.join(format!("known-{}", subject.name()));
+        let path = folder.join(format!("known-{subject:?}").to_lowercase());
         let text = fs::read_to_string(&path).unwrap_or_default();
         Self {
             path,
@@ -39,16 +39,11 @@ impl Known {
     ///
     /// # Errors
     /// The cache cannot be written.
-    pub(super) fn replace(&mut self, rows: &[Row], scratch: &Scratch) -> Result<()> {
-        let all = rows.iter().map(|row| keys(row, scratch));
-        self.keys = all
-            .collect::<Result<Vec<_>>>()?
-            .into_iter()
-            .flatten()
-            .collect();
-        let text: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+    pub(super) fn replace(&self, rows: &[Row], scratch: &Scratch) -> Result<()> {
+        let keys = rows.iter().map(|row| keys(row, scratch));
+        let keys = keys.collect::<Result<Vec<_>>>()?.concat();
         let writing = || format!("writing {}", self.path.display());
-        fs::write(&self.path, text.join("\n")).with_context(writing)
+        fs::write(&self.path, keys.join("\n")).with_context(writing)
     }
 }
 

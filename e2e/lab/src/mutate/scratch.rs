@@ -12,8 +12,12 @@ use crate::{cache, mirror};
 
 /// The copy.
 pub(super) struct Scratch {
-    clone: PathBuf,
-    target: PathBuf,
+    /// The folder of the cache that holds everything.
+    pub(super) folder: PathBuf,
+    /// The workspace's folder in the copy.
+    pub(super) clone: PathBuf,
+    /// The target folder.
+    pub(super) target: PathBuf,
     /// Held until it is dropped.
     _lock: File,
 }
@@ -30,6 +34,7 @@ impl Scratch {
         let scratch = Self {
             clone: folder.join("clone"),
             target: folder.join("target"),
+            folder,
             _lock: file,
         };
         // An interrupted run may have left incomplete incremental data.
@@ -40,21 +45,6 @@ impl Scratch {
         }
         mirror::update(root, &scratch.clone)?;
         Ok(scratch)
-    }
-
-    /// The folder of the cache that holds everything.
-    pub(super) fn folder(&self) -> &Path {
-        self.clone.parent().unwrap_or(&self.clone)
-    }
-
-    /// The workspace's folder in the copy.
-    pub(super) fn clone_folder(&self) -> &Path {
-        &self.clone
-    }
-
-    /// The target folder.
-    pub(super) fn target(&self) -> &Path {
-        &self.target
     }
 
     /// A file of the copy.

@@ -16,66 +16,51 @@ impl Subject {
     #[cfg(test)]
     pub(super) const ALL: [Self; 2] = [Self::Planner, Self::Simulation];
 
-    /// The name on the command line.
+    /// Where it is and how it is tested.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn facts(self) -> &'static Facts {
         match self {
-            Self::Planner => "planner",
-            Self::Simulation => "simulation",
-        }
-    }
-
-    /// The package with the tests.
-    #[must_use]
-    pub fn package(self) -> &'static str {
-        match self {
-            Self::Planner => "portolan-planner",
-            Self::Simulation => "portolan-simulation",
-        }
-    }
-
-    /// The folder of that package in the clone.
-    pub(super) fn folder(self) -> &'static str {
-        match self {
-            Self::Planner => "controller/planner",
-            Self::Simulation => "e2e/simulation",
-        }
-    }
-
-    /// The table of mutations in the clone.
-    #[must_use]
-    pub fn table(self) -> &'static str {
-        match self {
-            Self::Planner => "controller/planner/tests/mutations.yaml",
-            Self::Simulation => "e2e/simulation/mutations.yaml",
-        }
-    }
-
-    /// The folder that the files in the table are relative to. Empty for the whole clone.
-    pub(super) fn sources(self) -> &'static str {
-        match self {
-            Self::Planner => "controller/planner/src",
-            Self::Simulation => "",
-        }
-    }
-
-    /// Variables of the tests.
-    pub(super) fn environment(self) -> &'static [(&'static str, &'static str)] {
-        match self {
-            Self::Planner => &[],
-            // Always the same seeds, more than in a test run: the fault may need a rare order of steps.
-            Self::Simulation => &[
-                ("PORTOLAN_SIMULATION_FIRST", "0"),
-                ("PORTOLAN_SIMULATION_SEEDS", "1000"),
-            ],
-        }
-    }
-
-    /// Limit of the processor time of a test program: a mutation may make it loop for ever.
-    pub(super) fn processor_seconds(self) -> f64 {
-        match self {
-            Self::Planner => 120.0,
-            Self::Simulation => 1_800.0,
+            Self::Planner => &PLANNER,
+            Self::Simulation => &SIMULATION,
         }
     }
 }
+
+/// Where a subject is and how it is tested. Folders and files are relative to the clone.
+#[derive(Debug)]
+pub struct Facts {
+    /// The package with the tests.
+    pub package: &'static str,
+    /// The table of mutations.
+    pub table: &'static str,
+    /// The folder of the package.
+    pub(super) folder: &'static str,
+    /// The folder that the files in the table are relative to. Empty for the whole clone.
+    pub(super) sources: &'static str,
+    /// Variables of the tests.
+    pub(super) environment: &'static [(&'static str, &'static str)],
+    /// Limit of the processor time of a test program: a mutation may make it loop for ever.
+    pub(super) processor_seconds: f64,
+}
+
+const PLANNER: Facts = Facts {
+    package: "portolan-planner",
+    table: "controller/planner/tests/mutations.yaml",
+    folder: "controller/planner",
+    sources: "controller/planner/src",
+    environment: &[],
+    processor_seconds: 120.0,
+};
+
+const SIMULATION: Facts = Facts {
+    package: "portolan-simulation",
+    table: "e2e/simulation/mutations.yaml",
+    folder: "e2e/simulation",
+    sources: "",
+    // Always the same seeds, more than in a test run: the fault may need a rare order of steps.
+    environment: &[
+        ("PORTOLAN_SIMULATION_FIRST", "0"),
+        ("PORTOLAN_SIMULATION_SEEDS", "1000"),
+    ],
+    processor_seconds: 1_800.0,
+};

@@ -166,8 +166,8 @@ mod tests {
     fn every_row_fits_the_code_as_it_is() {
         let mut wrong = Vec::new();
         for subject in Subject::ALL {
-            let text = std::fs::read_to_string(nested::root().join(subject.table())).unwrap();
-            let rows = parse(&text, subject.sources()).unwrap();
+            let text = std::fs::read_to_string(nested::root().join(subject.facts().table)).unwrap();
+            let rows = parse(&text, subject.facts().sources).unwrap();
             assert!(rows.len() >= 7, "only {} rows", rows.len());
             for row in rows {
                 let path = nested::root().join(row.path());

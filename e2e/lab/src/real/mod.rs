@@ -55,7 +55,7 @@ pub(crate) fn run(words: &[&str], sink: &mut dyn Write) -> Result<u8> {
         )
         .envs(progress::for_programs())
         .env(tools::ASSETS, &assets);
-    Ok(scenarios::exit_code(nested::stream(&mut command, sink)?))
+    scenarios::exit_of(&mut command, sink)
 }
 
 fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {

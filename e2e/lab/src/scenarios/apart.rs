@@ -18,8 +18,9 @@ const APART: [(&str, Apart); 2] = [
     ("bootstrap", Apart::ApiServer),
 ];
 
-/// Whether a scenario has a special requirement of this kind.
-pub(super) fn runs_alone(scenario: &str) -> bool {
+/// Whether a scenario needs a separate kernel or control plane.
+#[must_use]
+pub fn runs_alone(scenario: &str) -> bool {
     APART.iter().any(|(name, _)| *name == scenario)
 }
 

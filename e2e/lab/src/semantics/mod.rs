@@ -163,14 +163,11 @@ fn is_of_form(tier: &Tier, test: &str, long: bool) -> bool {
 /// The number of rows with a proof on a kernel or an API server, and how many of them have one in the gate, which is
 /// `cargo verify` without `--long`.
 fn of_the_gate(rows: &[Row]) -> (usize, usize) {
-    let on_a_kernel = |name: &str| match split(name) {
-        Some((tier, _)) => WITH_KERNEL.contains(&tier.name),
-        None => false,
-    };
-    let in_gate = |name: &str| match split(name) {
-        Some((tier, test)) => !tier.work.is_empty() && is_of_form(tier, test, false),
-        None => false,
-    };
+    let on_a_kernel =
+        |name: &str| split(name).is_some_and(|(tier, _)| WITH_KERNEL.contains(&tier.name));
+    let is_kept =
+        |(tier, test): (&Tier, &str)| !tier.work.is_empty() && is_of_form(tier, test, false);
+    let in_gate = |name: &str| split(name).is_some_and(is_kept);
     let mut counts = (0, 0);
     for row in rows {
         let mut proofs = row.proof.iter().flatten().filter(|name| on_a_kernel(name));

@@ -1,7 +1,5 @@
 //! Every error in the file is reported, with the row and the remedy.
 
-use std::fmt::Write as _;
-
 use super::*;
 use crate::nested;
 
@@ -69,31 +67,31 @@ fn a_missing_row_is_named() {
     );
     let verdict = judge("[]", &ran(&[], &[]), false);
     assert_eq!(verdict.complaints.len(), 241);
-    assert!(
-        verdict.summary.ends_with("241 WRONG, see above"),
-        "{}",
-        verdict.summary
-    );
+    let summary = verdict.summary;
+    assert!(summary.ends_with("241 WRONG, see above"), "{summary}");
 }
 
 #[test]
-fn a_row_that_is_there_twice_is_named() {
-    let twice = complaint(&file(&good(7).repeat(2)), &ran(&[], &[]));
-    assert_eq!(twice, "row 7: it is there twice; remove one");
-}
-
-#[test]
-fn rows_out_of_order_are_named() {
-    let text = file("") + &good(7);
-    let late = complaint(&text, &ran(&[], &[]));
-    assert_eq!(late, "row 7: it comes after row 241; put it in its place");
-}
-
-#[test]
-fn a_row_that_the_table_does_not_have_is_refused() {
-    for number in [0, 242] {
-        let strange = complaint(&(file(&good(7)) + &good(number)), &ran(&[], &[]));
-        assert!(strange.contains("the table has rows 1 to 241"), "{strange}");
+fn rows_that_are_there_twice_out_of_order_or_not_in_the_table_are_named() {
+    for (text, expected) in [
+        (
+            file(&good(7).repeat(2)),
+            "row 7: it is there twice; remove one",
+        ),
+        (
+            file("") + &good(7),
+            "row 7: it comes after row 241; put it in its place",
+        ),
+        (
+            file(&good(7)) + &good(0),
+            "row 0: the table has rows 1 to 241; remove it",
+        ),
+        (
+            file(&good(7)) + &good(242),
+            "row 242: the table has rows 1 to 241; remove it",
+        ),
+    ] {
+        assert_eq!(complaint(&text, &ran(&[], &[])), expected);
     }
 }
 
@@ -174,12 +172,9 @@ fn a_test_that_failed_proves_nothing_though_it_passed_too() {
 fn a_proof_needs_a_tier_that_has_tests() {
     for name in ["a::b::c", "fast/a::b::c", "lint/a::b::c", "pure/"] {
         let wrong = complaint(&proved(name), &ran(&["a::b::c"], &[]));
-        assert!(
-            wrong.contains(
-                "no tier that has tests; write one of pure, unit, namespaces, nftables, images"
-            ),
-            "{wrong}"
-        );
+        let tiers = "pure, unit, namespaces, nftables, images";
+        let expected = format!("no tier that has tests; write one of {tiers}");
+        assert!(wrong.contains(&expected), "{wrong}");
     }
 }
 
@@ -198,11 +193,8 @@ fn of_some_tiers_only_their_tests_are_looked_for_and_the_line_says_so() {
          1 of 1 rows with a proof on a kernel or an API server keep one in the gate"
     );
     let verdict = judge(&text, &some(&["format"]), false);
-    assert!(
-        verdict.summary.contains("none was looked for; "),
-        "{}",
-        verdict.summary
-    );
+    let summary = verdict.summary;
+    assert!(summary.contains("none was looked for; "), "{summary}");
     let wrong = complaint(&text, &some(&["guest"]));
     assert!(wrong.contains("`guest/packet-path` did not run"), "{wrong}");
     // The format is checked regardless of results.
@@ -236,11 +228,7 @@ fn the_gate_keeps_a_proof_of_most_rows_on_a_kernel_or_an_api_server() {
 fn the_file_of_this_project_has_the_right_form() {
     let text = std::fs::read_to_string(nested::root().join(FILE)).unwrap();
     let verdict = judge(&text, &Ran::default(), false);
-    let mut shown = String::new();
-    for complaint in &verdict.complaints {
-        writeln!(shown, "{complaint}").unwrap();
-    }
-    assert!(verdict.complaints.is_empty(), "{shown}");
+    assert!(verdict.complaints.is_empty(), "{:#?}", verdict.complaints);
 }
 
 #[test]

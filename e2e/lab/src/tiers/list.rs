@@ -4,6 +4,7 @@
 use super::{SIMULATION, Scenario, Targets, Tier, Work};
 use crate::mutate::Subject;
 use crate::nested::Profile;
+use crate::scenarios::NFTABLES;
 use crate::tools::Release;
 
 const fn scenario(name: &'static str, seconds: u16) -> Scenario {
@@ -49,7 +50,7 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "format",
         title: "the code is formatted",
-        work: &[Work::Check("rustfmt", &["fmt", "--all", "--check"])],
+        work: &[Work::Check("rustfmt", "fmt --all --check")],
         long: &[],
     },
     Tier {
@@ -58,18 +59,7 @@ pub const TIERS: &[Tier] = &[
         // All tests, also those that a plain `cargo test` does not run and `--all-targets` leaves out.
         work: &[Work::Check(
             "clippy",
-            &[
-                "clippy",
-                "--workspace",
-                "--lib",
-                "--bins",
-                "--benches",
-                "--examples",
-                "--test=*",
-                "--",
-                "-D",
-                "warnings",
-            ],
+            "clippy --workspace --lib --bins --benches --examples --test=* -- -D warnings",
         )],
         long: &[],
     },
@@ -79,12 +69,7 @@ pub const TIERS: &[Tier] = &[
         work: &[],
         long: &[Work::Check(
             "rustdoc",
-            &[
-                "doc",
-                "--workspace",
-                "--no-deps",
-                "--document-private-items",
-            ],
+            "doc --workspace --no-deps --document-private-items",
         )],
     },
     Tier {
@@ -148,7 +133,7 @@ pub const TIERS: &[Tier] = &[
         title: "scenarios and the demo with the nftables dataplane",
         work: &[
             Work::Nftables(&["draining", "udp", "addresses"]),
-            Work::NftablesDemo,
+            Work::Demo(&NFTABLES),
         ],
         long: &[Work::Nftables(&[
             "restarts",
@@ -245,7 +230,7 @@ pub const TIERS: &[Tier] = &[
     Tier {
         name: "demo",
         title: "both demos, as users run them",
-        work: &[Work::Demo],
+        work: &[Work::Demo(&[])],
         long: &[Work::ClusterDemo],
     },
 ];

@@ -2,7 +2,7 @@
 
 mod list;
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 
 use crate::fuzz::LONG_SECONDS;
 use crate::mutate::Subject;
@@ -19,7 +19,7 @@ pub const SIMULATION: &str = "portolan-simulation";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// `cargo` with these arguments: one check, passed if the exit status is 0.
-    Check(&'static str, &'static [&'static str]),
+    Check(&'static str, &'static str),
     /// Test programs of a package; at least one test must run.
     Tests(&'static str, Targets),
     /// Examples in the documentation of the packages that have any.
@@ -56,10 +56,8 @@ pub enum Work {
     Real(&'static str),
     /// Another command of `portolan-scenarios real`: an operator's task on an installation.
     RealCommand(&'static str),
-    /// The demo, with its closing line.
-    Demo,
-    /// The demo with the nftables dataplane, with its closing line.
-    NftablesDemo,
+    /// The demo with these options, with its closing line.
+    Demo(&'static [&'static str]),
     /// The demo with a real API server, with traces and its closing line.
     ClusterDemo,
 }
@@ -97,26 +95,6 @@ pub enum Resource {
     Whole,
 }
 
-impl Resource {
-    /// All of them.
-    pub const ALL: [Self; 4] = [
-        Self::Processor,
-        Self::ControlPlane,
-        Self::Guest,
-        Self::Whole,
-    ];
-
-    /// The resources whose units must end first.
-    #[must_use]
-    pub fn waits_for(self) -> &'static [Self] {
-        match self {
-            Self::Processor | Self::ControlPlane => &[],
-            Self::Guest => &[Self::ControlPlane],
-            Self::Whole => &[Self::Processor, Self::ControlPlane, Self::Guest],
-        }
-    }
-}
-
 impl Work {
     /// The unit's name within its tier.
     #[must_use]
@@ -133,8 +111,8 @@ impl Work {
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
             Self::Nftables(names) => names.join(" "),
             Self::Kernel(version) => version.to_owned(),
-            Self::Kubernetes(release) => name_of(release),
-            Self::Mutations(subject) => subject.name().to_owned(),
+            Self::Kubernetes(release) => name_of(&release),
+            Self::Mutations(subject) => name_of(&subject),
             Self::Fuzz => "targets".to_owned(),
             Self::Schedules => "threads".to_owned(),
             Self::ShippedTests(_) => "tests".to_owned(),
@@ -144,7 +122,7 @@ impl Work {
             Self::RealKit => "kit".to_owned(),
             Self::Real(proxy) => proxy.to_owned(),
             Self::RealCommand(name) => name.to_owned(),
-            Self::Demo | Self::NftablesDemo => "demo".to_owned(),
+            Self::Demo(_) => "demo".to_owned(),
             Self::ClusterDemo => "cluster".to_owned(),
         }
     }
@@ -153,7 +131,7 @@ impl Work {
     #[must_use]
     pub fn command(self) -> String {
         match self {
-            Self::Check(_, words) => format!("cargo {}", words.join(" ")),
+            Self::Check(_, words) => format!("cargo {words}"),
             Self::Tests(package, Targets::All) => format!("cargo test --package {package}"),
             Self::Tests(package, Targets::Library) => {
                 format!("cargo test --package {package} --lib --bins")
@@ -174,9 +152,9 @@ impl Work {
             }
             Self::Kernel(version) => format!("cargo lab kernels --kernel {version}"),
             Self::Kubernetes(release) => {
-                format!("cargo lab cluster --kubernetes {} --all", name_of(release))
+                format!("cargo lab cluster --kubernetes {} --all", name_of(&release))
             }
-            Self::Mutations(subject) => format!("cargo lab mutate --of {}", subject.name()),
+            Self::Mutations(subject) => format!("cargo lab mutate --of {}", name_of(&subject)),
             Self::Fuzz => format!("cargo lab fuzz --seconds {LONG_SECONDS}"),
             Self::Schedules => {
                 format!(
@@ -192,8 +170,7 @@ impl Work {
             Self::RealKit => "cargo lab real prepare".to_owned(),
             Self::Real(proxy) => format!("cargo lab real test --proxy {proxy} --short"),
             Self::RealCommand(name) => format!("cargo lab real {name}"),
-            Self::Demo => "cargo demo".to_owned(),
-            Self::NftablesDemo => format!("cargo demo {}", NFTABLES.join(" ")),
+            Self::Demo(options) => [&["cargo", "demo"], options].concat().join(" "),
             Self::ClusterDemo => "cargo demo --cluster --traces".to_owned(),
         }
     }
@@ -206,8 +183,7 @@ impl Work {
             | Self::Scenario(_)
             | Self::Nftables(..)
             | Self::Kernel(_)
-            | Self::Demo
-            | Self::NftablesDemo
+            | Self::Demo(_)
             | Self::ClusterDemo => Resource::Guest,
             Self::Cluster(scenario) if TIMED.contains(&scenario.name) => Resource::Whole,
             Self::Cluster(_) | Self::Kubernetes(_) => Resource::ControlPlane,
@@ -221,7 +197,7 @@ impl Work {
     /// Whether it is a demo, whose last line is its verdict.
     #[must_use]
     pub fn is_demo(self) -> bool {
-        matches!(self, Self::Demo | Self::NftablesDemo | Self::ClusterDemo)
+        matches!(self, Self::Demo(_) | Self::ClusterDemo)
     }
 
     /// Whether it needs the programs of the control plane.
@@ -244,6 +220,12 @@ impl Work {
     #[must_use]
     pub fn needs_guest(self) -> bool {
         self.resource() == Resource::Guest || matches!(self, Self::ShippedScenarios(_))
+    }
+
+    /// Whether it starts the programs of the workspace, as scenarios and demos do.
+    #[must_use]
+    pub fn starts_programs(self) -> bool {
+        !matches!(self, Self::IpvsTest(..)) && (self.needs_guest() || self.needs_api_server())
     }
 
     /// Whether it runs the test with this name of `e2e/semantics.yaml`, without the tier.
@@ -277,8 +259,21 @@ impl Work {
     }
 }
 
-fn name_of(release: Release) -> String {
-    let value = release.to_possible_value();
+/// Whether an integration test has a unit of its own.
+#[must_use]
+pub fn run_by_name(package: &str, test: &str) -> bool {
+    let mut all = TIERS.iter().flat_map(Tier::all);
+    all.any(|work| match work {
+        Work::Tests(of, Targets::Named(tests)) | Work::IpvsTest(of, Targets::Named(tests), _) => {
+            of == package && tests.contains(&test)
+        }
+        _ => false,
+    })
+}
+
+/// The name of a value on the command line.
+pub fn name_of(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

@@ -34,15 +34,6 @@ fn work() -> impl Iterator<Item = Work> {
     TIERS.iter().flat_map(Tier::all)
 }
 
-fn runs_test(package: &str, test: &str) -> bool {
-    work().any(|work| match work {
-        Work::Tests(of, Targets::Named(names)) | Work::IpvsTest(of, Targets::Named(names), _) => {
-            of == package && names.contains(&test)
-        }
-        _ => false,
-    })
-}
-
 #[test]
 fn every_package_of_the_workspace_is_tested_by_a_tier() {
     let whole = |work| match work {
@@ -64,7 +55,7 @@ fn a_test_that_cargo_does_not_run_by_itself_is_run_by_a_tier() {
                 checked += 1;
                 let test = name(table);
                 assert!(
-                    runs_test(&package, &test),
+                    run_by_name(&package, &test),
                     "no tier runs test `{test}` of {package}"
                 );
             }
@@ -82,7 +73,7 @@ fn every_test_of_the_whole_is_run_by_a_tier() {
         let path = entry.unwrap().path();
         let test = path.file_stem().unwrap().to_str().unwrap();
         assert!(
-            runs_test("portolan-e2e", test),
+            run_by_name("portolan-e2e", test),
             "no tier runs {}",
             path.display()
         );

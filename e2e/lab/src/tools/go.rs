@@ -117,8 +117,7 @@ impl Source {
 
     fn build(&self, go: &Go, tool: &Tool, folder: &Path) -> Result<()> {
         let draft = folder.join(format!("{}.building-{}", tool.name, std::process::id()));
-        let mut command = process::dying_with_us("go", "TERM")?;
-        prepare(&mut command, &self.folder);
+        let mut command = prepared(process::dying_with_us("go", "TERM")?, &self.folder);
         if go.number >= WITH_JSON_V2 {
             command.env("GOEXPERIMENT", "nojsonv2");
         }
@@ -131,7 +130,7 @@ impl Source {
             .args(["-ldflags", &self.linked()])
             .arg("-o")
             .arg(&draft)
-            .arg(tool.package);
+            .arg(self.module.package(tool));
         let built = process::output(&mut command).with_context(|| {
             format!(
                 "building {} in {}; modules are downloaded from `go env GOPROXY`, is that \
@@ -151,19 +150,11 @@ impl Source {
 
     /// The folder with the sources of the module that determines the version.
     pub(super) fn sources(&self) -> Result<PathBuf> {
-        let mut command = process::program("go")?;
-        prepare(&mut command, &self.folder);
-        let words = [
-            "list",
-            "-mod=readonly",
-            "-m",
-            "-f",
-            "{{.Dir}}",
-            self.module.requires,
-        ];
-        let said = process::output(command.args(words))?;
+        let mut command = prepared(process::program("go")?, &self.folder);
+        command.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}"]);
+        let said = process::output(command.arg(self.module.requires))?;
         match said.trim() {
-            "" => bail!("`go {}` names no folder", words.join(" ")),
+            "" => bail!("`{}` names no folder", process::shown(&command)),
             folder => Ok(PathBuf::from(folder)),
         }
     }
@@ -189,8 +180,7 @@ impl Source {
 impl Go {
     /// The version used in `folder`: `go` may download a newer toolchain by itself.
     fn find(folder: &Path) -> Result<Self> {
-        let mut command = process::program("go")?;
-        prepare(&mut command, folder);
+        let mut command = prepared(process::program("go")?, folder);
         let said = process::output(command.args(["env", "GOVERSION"])).with_context(wanted)?;
         Self::read(said.trim())
     }
@@ -217,7 +207,7 @@ fn wanted() -> String {
     )
 }
 
-fn prepare(command: &mut Command, folder: &Path) {
+fn prepared(mut command: Command, folder: &Path) -> Command {
     command
         .current_dir(folder)
         // A workspace in a parent folder, if any, is for other modules.
@@ -225,6 +215,7 @@ fn prepare(command: &mut Command, folder: &Path) {
         .env("CGO_ENABLED", "0")
         // The compiler is a Go program that would spend a tenth of its time on garbage collection.
         .env("GOGC", "400");
+    command
 }
 
 #[cfg(test)]
@@ -243,7 +234,8 @@ mod tests {
                 .iter()
                 .filter(|tool| tool.kind == Kind::Program)
             {
-                assert!(go_mod.contains(tool.package), "{} is no tool", tool.package);
+                let package = module.package(tool);
+                assert!(go_mod.contains(&package), "{package} is no tool");
             }
             for line in go_mod.lines().filter(|line| line.contains("=>")) {
                 assert!(line.contains("=> k8s.io/"), "{line}");

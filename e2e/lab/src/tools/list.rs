@@ -26,6 +26,13 @@ impl Module {
         let names_it = |word: &&str| ALL.contains(word) || self.only_for.contains(word);
         self.only_for.is_empty() || words.iter().any(names_it)
     }
+
+    /// The package of one of its tools.
+    #[must_use]
+    pub fn package(&self, tool: &Tool) -> String {
+        let usual = || format!("{}/cmd/{}", self.requires, tool.name);
+        tool.package.map_or_else(usual, str::to_owned)
+    }
 }
 
 /// The word for all scenarios.
@@ -36,8 +43,8 @@ pub const ALL: &[&str] = &["--all"];
 pub struct Tool {
     /// Its name.
     pub name: &'static str,
-    /// Its package.
-    pub package: &'static str,
+    /// Its package, if that is not `cmd/NAME` of the module that determines the version.
+    pub package: Option<&'static str>,
     /// Arguments to query its version.
     pub version: &'static [&'static str],
     /// Duration of its first build, for people.
@@ -55,64 +62,74 @@ pub enum Kind {
     Tests,
 }
 
+const fn module(
+    folder: &'static str,
+    title: &'static str,
+    requires: &'static str,
+    tools: &'static [Tool],
+) -> Module {
+    Module {
+        folder,
+        title,
+        requires,
+        version_package: None,
+        tools,
+        only_for: &[],
+    }
+}
+
+const fn tool(name: &'static str, takes: &'static str) -> Tool {
+    Tool {
+        name,
+        package: None,
+        version: &["--version"],
+        takes,
+        kind: Kind::Program,
+    }
+}
+
 /// The programs of a control plane.
 pub const MODULES: &[Module] = &[
-    Module {
-        folder: "etcd",
-        title: "etcd",
-        requires: "go.etcd.io/etcd/server/v3",
-        version_package: None,
-        tools: &[Tool {
-            name: "etcd",
-            package: "go.etcd.io/etcd/server/v3",
-            version: &["--version"],
-            takes: "about half a minute on 2 cores",
-            kind: Kind::Program,
+    module(
+        "etcd",
+        "etcd",
+        "go.etcd.io/etcd/server/v3",
+        &[Tool {
+            package: Some("go.etcd.io/etcd/server/v3"),
+            ..tool("etcd", "about half a minute on 2 cores")
         }],
-        only_for: &[],
-    },
+    ),
     KUBERNETES,
     Module {
-        folder: "kwok",
-        title: "kwok",
-        requires: "sigs.k8s.io/kwok",
-        version_package: None,
-        tools: &[Tool {
-            name: "kwok",
-            package: "sigs.k8s.io/kwok/cmd/kwok",
-            version: &["--version"],
-            takes: "about a minute on 2 cores",
-            kind: Kind::Program,
-        }],
         only_for: &["agents"],
+        ..module(
+            "kwok",
+            "kwok",
+            "sigs.k8s.io/kwok",
+            &[tool("kwok", "about a minute on 2 cores")],
+        )
     },
-    Module {
-        folder: "helm",
-        title: "helm",
-        requires: "helm.sh/helm/v4",
-        version_package: None,
-        tools: &[Tool {
-            name: "helm",
-            package: "helm.sh/helm/v4/cmd/helm",
+    module(
+        "helm",
+        "helm",
+        "helm.sh/helm/v4",
+        &[Tool {
             version: &["version", "--short"],
-            takes: "about two minutes on 2 cores",
-            kind: Kind::Program,
+            ..tool("helm", "about two minutes on 2 cores")
         }],
-        only_for: &[],
-    },
+    ),
     Module {
-        folder: "jaeger",
-        title: "Jaeger",
-        requires: "github.com/jaegertracing/jaeger",
-        version_package: None,
-        tools: &[Tool {
-            name: "jaeger-all-in-one",
-            package: "github.com/jaegertracing/jaeger/cmd/all-in-one",
-            version: &["version"],
-            takes: "about two minutes on 2 cores",
-            kind: Kind::Program,
-        }],
         only_for: &["traces"],
+        ..module(
+            "jaeger",
+            "Jaeger",
+            "github.com/jaegertracing/jaeger",
+            &[Tool {
+                package: Some("github.com/jaegertracing/jaeger/cmd/all-in-one"),
+                version: &["version"],
+                ..tool("jaeger-all-in-one", "about two minutes on 2 cores")
+            }],
+        )
     },
 ];
 
@@ -144,133 +161,73 @@ pub enum Release {
 
 const fn kubernetes(folder: &'static str, title: &'static str) -> Module {
     Module {
-        folder,
-        title,
-        requires: "k8s.io/kubernetes",
         version_package: Some("k8s.io/component-base/version"),
-        tools: KUBERNETES_TOOLS,
-        only_for: &[],
+        ..module(folder, title, "k8s.io/kubernetes", KUBERNETES_TOOLS)
     }
 }
 
 const KUBERNETES_TOOLS: &[Tool] = &[
+    tool("kube-apiserver", "about three minutes on 2 cores"),
+    tool("kube-controller-manager", "about one minute on 2 cores"),
     Tool {
-        name: "kube-apiserver",
-        package: "k8s.io/kubernetes/cmd/kube-apiserver",
-        version: &["--version"],
-        takes: "about three minutes on 2 cores",
-        kind: Kind::Program,
-    },
-    Tool {
-        name: "kube-controller-manager",
-        package: "k8s.io/kubernetes/cmd/kube-controller-manager",
-        version: &["--version"],
-        takes: "about one minute on 2 cores",
-        kind: Kind::Program,
-    },
-    Tool {
-        name: "kubectl",
-        package: "k8s.io/kubernetes/cmd/kubectl",
         version: &["version", "--client"],
-        takes: "below a minute on 2 cores",
-        kind: Kind::Program,
+        ..tool("kubectl", "below a minute on 2 cores")
     },
-    Tool {
-        name: "kube-scheduler",
-        package: "k8s.io/kubernetes/cmd/kube-scheduler",
-        version: &["--version"],
-        takes: "below a minute on 2 cores",
-        kind: Kind::Program,
-    },
+    tool("kube-scheduler", "below a minute on 2 cores"),
 ];
 
 /// The programs of nodes with kubelets, their names, and Kubernetes' own tests. Always built: nodes need static
 /// programs, and a machine's own programs of these names may be any build.
 pub const NODE_MODULES: &[Module] = &[
     Module {
-        folder: "nodes",
-        title: "Kubernetes' nodes and tests",
-        requires: "k8s.io/kubernetes",
-        version_package: Some("k8s.io/component-base/version"),
-        tools: &[
-            of_node(
-                "kubelet",
-                "k8s.io/kubernetes/cmd/kubelet",
-                "about half a minute",
-            ),
-            of_node(
-                "kube-proxy",
-                "k8s.io/kubernetes/cmd/kube-proxy",
-                "some seconds",
-            ),
-            of_node(
-                "agnhost",
-                "k8s.io/kubernetes/test/images/agnhost",
-                "some seconds",
-            ),
-            of_node(
-                "regression-issue-74839",
-                "k8s.io/kubernetes/test/images/regression-issue-74839",
-                "some seconds",
-            ),
-            Tool {
-                kind: Kind::Tests,
-                ..of_node(
-                    "e2e.test",
-                    "k8s.io/kubernetes/test/e2e",
-                    "about three minutes",
-                )
-            },
+        tools: NODE_TOOLS,
+        ..kubernetes("nodes", "Kubernetes' nodes and tests")
+    },
+    module(
+        "containerd",
+        "containerd",
+        "github.com/containerd/containerd/v2",
+        &[
+            tool("containerd", "about a minute"),
+            tool("containerd-shim-runc-v2", "some seconds"),
+            tool("ctr", "some seconds"),
         ],
-        only_for: &[],
+    ),
+    module(
+        "flannel",
+        "flannel",
+        "github.com/flannel-io/flannel",
+        &[Tool {
+            package: Some("portolan/tools/flannel"),
+            ..tool("flannel", "about two minutes")
+        }],
+    ),
+    module(
+        "coredns",
+        "CoreDNS",
+        "github.com/coredns/coredns",
+        &[Tool {
+            package: Some("portolan/tools/coredns"),
+            ..tool("coredns", "about two minutes")
+        }],
+    ),
+];
+
+const NODE_TOOLS: &[Tool] = &[
+    tool("kubelet", "about half a minute"),
+    tool("kube-proxy", "some seconds"),
+    Tool {
+        package: Some("k8s.io/kubernetes/test/images/agnhost"),
+        ..tool("agnhost", "some seconds")
     },
-    Module {
-        folder: "containerd",
-        title: "containerd",
-        requires: "github.com/containerd/containerd/v2",
-        version_package: None,
-        tools: &[
-            of_node(
-                "containerd",
-                "github.com/containerd/containerd/v2/cmd/containerd",
-                "about a minute",
-            ),
-            of_node(
-                "containerd-shim-runc-v2",
-                "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-                "some seconds",
-            ),
-            of_node(
-                "ctr",
-                "github.com/containerd/containerd/v2/cmd/ctr",
-                "some seconds",
-            ),
-        ],
-        only_for: &[],
+    Tool {
+        package: Some("k8s.io/kubernetes/test/images/regression-issue-74839"),
+        ..tool("regression-issue-74839", "some seconds")
     },
-    Module {
-        folder: "flannel",
-        title: "flannel",
-        requires: "github.com/flannel-io/flannel",
-        version_package: None,
-        tools: &[of_node(
-            "flannel",
-            "portolan/tools/flannel",
-            "about two minutes",
-        )],
-        only_for: &[],
-    },
-    Module {
-        folder: "coredns",
-        title: "CoreDNS",
-        requires: "github.com/coredns/coredns",
-        version_package: None,
-        tools: &[of_node(
-            "coredns",
-            "portolan/tools/coredns",
-            "about two minutes",
-        )],
-        only_for: &[],
+    Tool {
+        package: Some("k8s.io/kubernetes/test/e2e"),
+        kind: Kind::Tests,
+        ..tool("e2e.test", "about three minutes")
     },
 ];
 
@@ -285,14 +242,4 @@ pub fn are_of_nodes(folder: &str) -> bool {
 pub fn are_of_other_kubernetes(folder: &str) -> bool {
     let mut others = OTHER_KUBERNETES.iter();
     others.any(|(_, module)| module.folder == folder)
-}
-
-const fn of_node(name: &'static str, package: &'static str, takes: &'static str) -> Tool {
-    Tool {
-        name,
-        package,
-        version: &[],
-        takes,
-        kind: Kind::Program,
-    }
 }

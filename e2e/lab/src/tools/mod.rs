@@ -167,14 +167,9 @@ fn assets() -> Option<PathBuf> {
 
 fn in_path(name: &str) -> impl Iterator<Item = PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path)
-        .filter(|folder| folder.is_absolute())
-        .collect();
-    let name = name.to_owned();
-    folders
-        .into_iter()
-        .map(move |folder| folder.join(&name))
-        .filter(|path| path.is_file())
+    let folders = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+    let paths: Vec<PathBuf> = folders.map(|folder| folder.join(name)).collect();
+    paths.into_iter().filter(|path| path.is_file())
 }
 
 /// The version in a program's output; `None` if there is none.

@@ -59,19 +59,15 @@ impl Unpacked {
         let in_assets = super::assets().map(|folder| folder.join(self.name));
         let installed = super::in_path(self.program);
         let found = in_assets.into_iter().chain(installed);
-        if let Some(path) = found.into_iter().find(|path| self.is(path)) {
+        if let Some(path) = found.into_iter().find(|path| self.version(path).is_some()) {
             return Ok(path);
         }
         let folder = cache::folder(super::CACHE)?.join(self.name);
         let path = folder.join(self.program);
-        if !self.is(&path) {
+        if self.version(&path).is_none() {
             self.fetch(&folder, &path)?;
         }
         Ok(path)
-    }
-
-    fn is(&self, path: &Path) -> bool {
-        path.is_file() && self.version(path).is_some()
     }
 
     fn version(&self, path: &Path) -> Option<Version> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::mem::take;
 use std::time::Duration;
 
 use crate::closing::{Count, Counter};
@@ -23,6 +24,20 @@ pub(super) struct Unit {
 }
 
 impl Unit {
+    pub(super) fn new(tier: &'static str, work: Work, key: String) -> Self {
+        Self {
+            tier,
+            name: work.name(),
+            work,
+            key,
+        }
+    }
+
+    /// Its name for people.
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.tier, self.name)
+    }
+
     /// The name passed to the child process.
     pub(super) fn path(&self) -> String {
         format!("{}/{}", self.tier, self.name)
@@ -51,7 +66,6 @@ pub(super) struct Splitter<'a> {
     /// Units that have not ended.
     left: VecDeque<&'a Unit>,
     counter: Counter<Vec<u8>>,
-    line: Vec<u8>,
     /// Called for each unit that ends before the batch does.
     ended: &'a mut (dyn FnMut(&Unit, Outcome) + Send),
 }
@@ -64,55 +78,49 @@ impl<'a> Splitter<'a> {
     ) -> Self {
         Self {
             left: units.iter().collect(),
-            counter: Counter::new(Vec::new()),
-            line: Vec::new(),
+            counter: Counter::default(),
             ended,
         }
     }
 
     /// Ends the batch: remaining units are judged by its exit status and duration.
     pub(super) fn finish(mut self, success: bool, took: Duration) {
-        // The last line may lack a line break.
-        drop(self.counter.write_all(&self.line));
         drop(self.counter.finish());
-        let mut counter = self.counter;
-        let error = counter.error.take();
-        for unit in std::mem::take(&mut self.left) {
-            let counter = std::mem::replace(&mut counter, Counter::new(Vec::new()));
-            let result = match &error {
-                Some(error) => Err(error.clone()),
-                None => Ok(success),
-            };
-            (self.ended)(unit, outcome(unit.work, counter, result, took));
+        let error = self.counter.error.take();
+        let result = error.map_or(Ok(success), Err);
+        for unit in self.left {
+            let counter = take(&mut self.counter);
+            (self.ended)(unit, outcome(unit.work, counter, &result, took));
         }
     }
 
-    fn end_of_line(&mut self) -> io::Result<()> {
-        self.counter.write_all(&std::mem::take(&mut self.line))?;
-        let Some(closing) = self.counter.closed.take() else {
-            return Ok(());
-        };
+    /// Ends a scenario.
+    fn close(&mut self, closing: &Closing) {
         let is_it = |unit: &&Unit| {
             matches!(unit.work, Work::Scenario(_) | Work::Cluster(_))
                 && unit.name == closing.scenario
         };
-        let Some(at) = self.left.iter().position(is_it) else {
-            return Ok(());
+        let at = self.left.iter().position(is_it);
+        let Some(unit) = at.and_then(|at| self.left.remove(at)) else {
+            return;
         };
-        if let Some(unit) = self.left.remove(at) {
-            let counter = std::mem::replace(&mut self.counter, Counter::new(Vec::new()));
-            (self.ended)(unit, of_scenario(counter, &closing));
-        }
-        Ok(())
+        let mut counter = take(&mut self.counter);
+        counter.count = Count::new(closing.passed, closing.failed);
+        counter.cpu = closing.cpu;
+        let (passed, took) = (
+            closing.failed == 0,
+            Duration::from_secs_f64(closing.seconds),
+        );
+        (self.ended)(unit, of_counter(unit.work, counter, Ok(passed), took));
     }
 }
 
 impl Write for Splitter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        for &byte in bytes {
-            self.line.push(byte);
-            if byte == b'\n' {
-                self.end_of_line()?;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.counter.write_all(line)?;
+            if let Some(closing) = self.counter.closed.take() {
+                self.close(&closing);
             }
         }
         Ok(bytes.len())
@@ -123,28 +131,11 @@ impl Write for Splitter<'_> {
     }
 }
 
-/// Ends a scenario.
-fn of_scenario(counter: Counter<Vec<u8>>, closing: &Closing) -> Outcome {
-    let count = Count {
-        passed: closing.passed,
-        failed: closing.failed,
-    };
-    let (count, complaint) = judge(None, count, Ok(count.failed == 0));
-    Outcome {
-        count,
-        complaint,
-        took: Duration::from_secs_f64(closing.seconds),
-        cpu: closing.cpu,
-        seen: counter.seen.clone(),
-        output: counter.into_output(),
-    }
-}
-
-/// Ends all remaining units when the process has ended.
+/// Ends a unit when the process has ended.
 fn outcome(
     work: Work,
     mut counter: Counter<Vec<u8>>,
-    result: Result<bool, String>,
+    result: &Result<bool, String>,
     took: Duration,
 ) -> Outcome {
     let result = match (work, result) {
@@ -155,12 +146,21 @@ fn outcome(
             "the demo exited with 0 but its last line is `{}`",
             counter.last
         )),
-        (_, result) => result,
+        (_, result) => result.clone(),
     };
     if work.is_demo() {
         counter.seen.close(&work.name(), result == Ok(true));
     }
-    let (count, complaint) = judge(Some(work), counter.count, result);
+    of_counter(work, counter, result, took)
+}
+
+fn of_counter(
+    work: Work,
+    counter: Counter<Vec<u8>>,
+    result: Result<bool, String>,
+    took: Duration,
+) -> Outcome {
+    let (count, complaint) = judge(work, counter.count, result);
     Outcome {
         count,
         complaint,
@@ -173,22 +173,16 @@ fn outcome(
 
 /// The final counts of a unit, and a failure that its own counts do not include. A unit that did not run, or ran no
 /// test, has failed.
-fn judge(work: Option<Work>, seen: Count, result: Result<bool, String>) -> (Count, Option<String>) {
-    let one = |passed: bool| Count {
-        passed: passed.into(),
-        failed: (!passed).into(),
-    };
-    let failed_too = Count {
-        failed: seen.failed + 1,
-        ..seen
-    };
+fn judge(work: Work, seen: Count, result: Result<bool, String>) -> (Count, Option<String>) {
+    let one = |passed: bool| Count::new(passed.into(), (!passed).into());
+    let failed_too = Count::new(seen.passed, seen.failed + 1);
     match (work, result) {
         (_, Err(error)) => (
             failed_too,
             Some(format!("could not be run to its end: {error}")),
         ),
-        (Some(Work::Check(..) | Work::RealKit), Ok(passed)) => (one(passed), None),
-        (Some(work), Ok(passed)) if work.is_demo() => (one(passed), None),
+        (Work::Check(..) | Work::RealKit, Ok(passed)) => (one(passed), None),
+        (work, Ok(passed)) if work.is_demo() => (one(passed), None),
         (_, Ok(false)) if seen.failed == 0 => (
             failed_too,
             Some("its program failed without telling of a failed test".to_owned()),
@@ -204,17 +198,11 @@ mod tests {
     use crate::tiers::{Scenario, Targets};
 
     const TEST: Work = Work::Tests("a", Targets::All);
-    const TWO: Count = Count {
-        passed: 2,
-        failed: 0,
-    };
-    const NONE: Count = Count {
-        passed: 0,
-        failed: 0,
-    };
+    const TWO: Count = Count::new(2, 0);
+    const NONE: Count = Count::new(0, 0);
 
     fn judged(work: Work, seen: Count, result: Result<bool, String>) -> (u64, u64) {
-        let (count, _) = judge(Some(work), seen, result);
+        let (count, _) = judge(work, seen, result);
         (count.passed, count.failed)
     }
 
@@ -228,28 +216,20 @@ mod tests {
         let broken = || Err("no guest".to_owned());
         assert_eq!(judged(TEST, TWO, Ok(false)), (2, 1));
         assert_eq!(judged(TEST, TWO, broken()), (2, 1));
-        assert_eq!(judged(Work::Check("", &[]), NONE, Ok(false)), (0, 1));
-        assert_eq!(judged(Work::Demo, TWO, broken()), (2, 1));
+        assert_eq!(judged(Work::Check("", ""), NONE, Ok(false)), (0, 1));
+        assert_eq!(judged(Work::Demo(&[]), TWO, broken()), (2, 1));
     }
 
     #[test]
     fn counts_of_the_runners_are_taken_as_they_are() {
-        let mixed = Count {
-            passed: 2,
-            failed: 3,
-        };
+        let mixed = Count::new(2, 3);
         assert_eq!(judged(TEST, TWO, Ok(true)), (2, 0));
         assert_eq!(judged(TEST, mixed, Ok(false)), (2, 3));
-        assert_eq!(judged(Work::Check("", &[]), NONE, Ok(true)), (1, 0));
+        assert_eq!(judged(Work::Check("", ""), NONE, Ok(true)), (1, 0));
     }
 
     fn unit(work: Work) -> Unit {
-        Unit {
-            tier: "guest",
-            name: work.name(),
-            work,
-            key: "k".to_owned(),
-        }
+        Unit::new("guest", work, "k".to_owned())
     }
 
     fn scenario(name: &'static str) -> Unit {
@@ -284,29 +264,24 @@ mod tests {
                     == boot: z\nok     d\n\u{1e}error the guest died; console\n\u{1e}cpu 4.5\n";
         let all = ended(&units, text, false);
         assert_eq!(all.len(), 3);
-        assert_eq!(
-            (&*all[0].0, all[0].1, all[0].2, &*all[0].3),
-            ("drift", 1, 0, "")
-        );
+        let counts = |at: usize| (&*all[at].0, all[at].1, all[at].2);
+        assert_eq!((counts(0), &*all[0].3), (("drift", 1, 0), ""));
         assert!(all[0].4.starts_with("== drift") && all[0].4.ends_with("cpu 1.5 s\n"));
-        assert_eq!(
-            (&*all[1].0, all[1].1, all[1].2, &*all[1].3),
-            ("udp", 0, 1, "")
-        );
-        assert_eq!((&*all[2].0, all[2].1, all[2].2), ("boot", 0, 1));
+        assert_eq!((counts(1), &*all[1].3), (("udp", 0, 1), ""));
+        assert_eq!(counts(2), ("boot", 0, 1));
+        let complaint = &all[2].3;
         assert!(
-            all[2].3.ends_with("the guest died; console"),
-            "{}",
-            all[2].3
+            complaint.ends_with("the guest died; console"),
+            "{complaint}"
         );
         assert_eq!(all[2].4, "== boot: z\nok     d\n");
     }
 
     #[test]
     fn a_demo_that_does_not_close_well_has_failed_whatever_it_exits_with() {
-        let good = ended(&[unit(Work::Demo)], "x\nok     two kernels\n", true);
+        let good = ended(&[unit(Work::Demo(&[]))], "x\nok     two kernels\n", true);
         assert_eq!((good[0].1, good[0].2), (1, 0));
-        let bad = ended(&[unit(Work::Demo)], "x\nsomething else\n", true);
+        let bad = ended(&[unit(Work::Demo(&[]))], "x\nsomething else\n", true);
         assert_eq!((bad[0].1, bad[0].2), (0, 1));
     }
 }

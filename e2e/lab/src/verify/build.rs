@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 
 use super::batch::{Outcome, Unit};
 use super::copy::Copy;
@@ -11,12 +11,9 @@ use super::done::Done;
 use crate::closing::Count;
 use crate::nested::{self, Binary, Profile};
 use crate::progress::Step;
-use crate::tiers::{Targets, Work};
+use crate::tiers::Work;
 use crate::tools::Release;
 use crate::{process, tools};
-
-/// A build and the units that need it.
-type Part = (fn(&Unit) -> bool, fn(&Copy, &[Unit]) -> Result<Vec<Binary>>);
 
 /// Builds for these units. Returns the binaries and the units that can run; the others have failed.
 ///
@@ -27,29 +24,18 @@ pub(super) fn prepare(
     copy: &Copy,
     done: &mut Done,
 ) -> Result<(Vec<Binary>, Vec<Unit>)> {
-    let mut built = Vec::new();
-    let mut units = units;
     let step = Step::start("Build");
     let since = Instant::now();
-    let steps: [Part; 2] = [
-        (
-            |unit| runs_tests(unit) || runs_programs(unit),
-            tests_and_programs,
-        ),
-        (|unit| unit.work.needs_api_server(), control_plane),
-    ];
-    for (needs, make) in steps {
-        if !units.iter().any(needs) {
-            continue;
+    let (mut units, mut built) = (units, Vec::new());
+    if units.iter().any(is_built) {
+        match tests_and_programs(copy) {
+            Ok(binaries) => built = binaries,
+            Err(error) => units = fail(units, is_built, &error, done)?,
         }
-        match make(copy, &units) {
-            Ok(binaries) => built.extend(binaries),
-            Err(error) => {
-                let (blocked, others) = units.into_iter().partition(needs);
-                units = others;
-                fail(blocked, &format!("{error:#}"), done)?;
-            }
-        }
+    }
+    let needs_api_server = |unit: &Unit| unit.work.needs_api_server();
+    if let Err(error) = control_plane(units.iter().filter(|unit| needs_api_server(unit))) {
+        units = fail(units, needs_api_server, &error, done)?;
     }
     step.done(&format!(
         "{} programs and tests in {:.0} s",
@@ -59,35 +45,18 @@ pub(super) fn prepare(
     Ok((built, units))
 }
 
-fn runs_tests(unit: &Unit) -> bool {
-    matches!(unit.work, Work::Tests(..) | Work::IpvsTest(..))
-}
-
-fn runs_programs(unit: &Unit) -> bool {
+/// Whether it needs a test or a program of the workspace.
+fn is_built(unit: &Unit) -> bool {
     match unit.work {
-        Work::Tests(package, targets) => package == "portolan-e2e" && targets != Targets::Library,
-        Work::Scenario(_)
-        | Work::Nftables(..)
-        | Work::Kernel(_)
-        | Work::Cluster(_)
-        | Work::Kubernetes(_)
-        | Work::Images(Profile::Dev)
-        | Work::ShippedScenarios(_)
-        | Work::ShippedCluster(_)
-        | Work::RealKit
-        | Work::Real(_)
-        | Work::RealCommand(_)
-        | Work::Demo
-        | Work::NftablesDemo
-        | Work::ClusterDemo => true,
-        _ => false,
+        Work::Tests(..) | Work::IpvsTest(..) | Work::Images(Profile::Dev) => true,
+        work => work.starts_programs(),
     }
 }
 
 /// Builds all tests of the workspace, also those that a plain `cargo test` does not run, and the programs, which
 /// integration tests start. All in one invocation: with a part of them, cargo would choose other features or profiles
 /// of dependencies and build most of the workspace again.
-fn tests_and_programs(copy: &Copy, _: &[Unit]) -> Result<Vec<Binary>> {
+fn tests_and_programs(copy: &Copy) -> Result<Vec<Binary>> {
     let mut command = process::cargo()?;
     command
         .args(["test", "--no-run", "--workspace"])
@@ -96,31 +65,37 @@ fn tests_and_programs(copy: &Copy, _: &[Unit]) -> Result<Vec<Binary>> {
     nested::run_in(&copy.folder, &mut command)
 }
 
-/// The tools of the control plane that these units use.
-fn control_plane(_: &Copy, units: &[Unit]) -> Result<Vec<Binary>> {
-    let units = units.iter().filter(|unit| unit.work.needs_api_server());
-    let words: Vec<&str> = units
-        .map(|unit| match unit.work {
-            Work::Cluster(scenario) => scenario.name,
-            _ => tools::ALL[0],
-        })
-        .collect();
-    tools::ensure_for(Release::Usual, &words).map(|_| Vec::new())
+/// The tools of the control plane that these units use, if any.
+fn control_plane<'a>(units: impl Iterator<Item = &'a Unit>) -> Result<()> {
+    let words = units.map(|unit| match unit.work {
+        Work::Cluster(scenario) => scenario.name,
+        _ => tools::ALL[0],
+    });
+    let words: Vec<&str> = words.collect();
+    if !words.is_empty() {
+        tools::ensure_for(Release::Usual, &words)?;
+    }
+    Ok(())
 }
 
-fn fail(units: Vec<Unit>, why: &str, done: &mut Done) -> Result<()> {
-    for unit in units {
+/// Ends the units that need what was not built, and returns the others.
+fn fail(
+    units: Vec<Unit>,
+    needs: impl Fn(&Unit) -> bool,
+    error: &Error,
+    done: &mut Done,
+) -> Result<Vec<Unit>> {
+    let (blocked, others) = units.into_iter().partition(needs);
+    let blocked: Vec<Unit> = blocked;
+    for unit in blocked {
         let outcome = Outcome {
-            count: Count {
-                passed: 0,
-                failed: 1,
-            },
-            complaint: Some(format!("could not be prepared: {why}")),
+            count: Count::new(0, 1),
+            complaint: Some(format!("could not be prepared: {error:#}")),
             ..Outcome::default()
         };
         done.ended(unit, outcome)?;
     }
-    Ok(())
+    Ok(others)
 }
 
 /// Writes the list of binaries for the processes that run units.

@@ -1,6 +1,6 @@
 //! Starts the process of a batch, and passes on its output.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::mpsc::SyncSender;
@@ -15,7 +15,7 @@ use super::copy::Copy;
 use super::schedule::{Batch, Event};
 use super::work::How;
 use crate::nested;
-use crate::process::{self, Priority};
+use crate::process;
 use crate::progress::say;
 use crate::tiers::Resource;
 
@@ -55,25 +55,17 @@ fn pass_on(
     how: How,
     splitter: &mut Splitter<'_>,
 ) -> Result<bool> {
-    let priority = match batch.resource {
-        Resource::Processor => Priority::Low,
-        Resource::ControlPlane | Resource::Guest | Resource::Whole => Priority::Usual,
-    };
-    let mut command = process::own(priority)?;
+    let mut command = process::own(batch.resource != Resource::Processor)?;
     command.arg(COMMAND).args(how.options());
     command.args(batch.units.iter().map(Unit::path));
     command.envs(copy.environment()?).env(nested::BUILT, built);
     command.current_dir(&copy.folder).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("starting the lab once more")?;
+    command.stderr(Stdio::piped());
+    let (mut child, output) = process::piped(&mut command).context("starting the lab once more")?;
     let errors = child
         .stderr
         .take()
         .context("a piped child has a standard error")?;
-    let output = child
-        .stdout
-        .take()
-        .context("a piped child has a standard output")?;
     let tier = batch.units.first().map_or("", |unit| unit.tier);
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -81,13 +73,8 @@ fn pass_on(
                 say(&format!("[{tier}] {line}"));
             }
         });
-        copy_lines(output, splitter)
+        std::io::copy(&mut BufReader::new(output), splitter)
     })
     .context("reading what the lab prints")?;
     Ok(child.wait().context("waiting for the lab")?.success())
-}
-
-fn copy_lines(from: impl std::io::Read, to: &mut impl Write) -> std::io::Result<()> {
-    let mut from = BufReader::new(from);
-    std::io::copy(&mut from, to).map(drop)
 }

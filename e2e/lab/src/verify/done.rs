@@ -7,114 +7,81 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::batch::{Outcome, Unit};
-use super::repeat::{self, Failure};
+use super::repeat;
 use super::report::{self, Row, State};
 use super::results::Record;
 use super::work::How;
 use crate::closing::Count;
 use crate::progress::{print, say, seconds};
+use crate::seen::Seen;
 use crate::semantics::{self, Ran, Verdict};
 use crate::tiers::Tier;
 
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) rows: Vec<Row>,
-    ran: Ran,
 }
 
 impl Done {
     pub(super) fn cached(&mut self, unit: Unit, record: Record) -> Result<()> {
         let age = record.age();
         print(&format!(
-            "{} {}: {} passed (cached, {} ago)",
-            unit.tier,
-            unit.name,
+            "{}: {} passed (cached, {} ago)",
+            unit.title(),
             record.passed,
             report::ago(age)
         ))?;
-        let seen = self.ran.entry(unit.tier).or_default();
-        seen.passed.extend(record.names);
-        self.rows.push(Row {
-            tier: unit.tier,
-            again: unit.work.command(),
-            unit: unit.name,
-            count: Count {
-                passed: record.passed,
-                failed: 0,
-            },
-            complaint: None,
+        let mut outcome = Outcome {
+            count: Count::new(record.passed, 0),
             took: Duration::from_secs_f64(record.seconds),
             cpu: record.cpu,
-            state: State::Cached(age),
+            ..Outcome::default()
+        };
+        outcome.seen.passed = record.names;
+        let state = State::Cached(age);
+        self.rows.push(Row {
+            unit,
+            outcome,
+            state,
         });
         Ok(())
     }
 
-    /// Prints a unit's output and its result. Returns a failure that may be repeated: its tests are judged later.
-    pub(super) fn ended(&mut self, unit: Unit, outcome: Outcome) -> Result<Option<Failure>> {
-        let passed = outcome.count.failed == 0;
-        print_outcome(&unit, &outcome, if passed { "passed" } else { "FAILED" })?;
-        self.rows.push(Row {
-            tier: unit.tier,
-            unit: unit.name.clone(),
-            count: outcome.count,
-            complaint: outcome.complaint.clone(),
-            took: outcome.took,
-            cpu: outcome.cpu,
-            again: unit.work.command(),
-            state: if passed { State::Passed } else { State::Failed },
-        });
-        if !passed && repeat::may_repeat(&unit) {
-            return Ok(Some(Failure { unit, outcome }));
-        }
-        self.ran.entry(unit.tier).or_default().add(outcome.seen);
-        Ok(None)
-    }
-
-    /// A failure that is not repeated.
-    pub(super) fn failed_at_last(&mut self, failure: Failure) {
-        let Failure { unit, outcome } = failure;
-        self.ran.entry(unit.tier).or_default().add(outcome.seen);
-    }
-
-    /// The second attempt of a failed unit has ended.
-    pub(super) fn repeated(
-        &mut self,
-        first: Failure,
-        second: Outcome,
-        folder: &Path,
-    ) -> Result<()> {
-        let passed = second.count.failed == 0;
-        let how = if passed {
-            "flaky: passed alone"
-        } else {
-            "FAILED again, alone"
+    /// Prints a unit's output and its result.
+    pub(super) fn ended(&mut self, unit: Unit, outcome: Outcome) -> Result<()> {
+        let (state, result) = match outcome.count.failed {
+            0 => (State::Passed, "passed"),
+            _ => (State::Failed, "FAILED"),
         };
-        print_outcome(&first.unit, &second, how)?;
-        if !passed {
-            self.failed_at_last(first);
-            return Ok(());
+        print_outcome(&unit, &outcome, result)?;
+        self.rows.push(Row {
+            unit,
+            outcome,
+            state,
+        });
+        Ok(())
+    }
+
+    /// The second attempt of a failed unit, by its row, has ended.
+    pub(super) fn repeated(&mut self, at: usize, second: Outcome, folder: &Path) -> Result<()> {
+        let row = &mut self.rows[at];
+        if second.count.failed > 0 {
+            return print_outcome(&row.unit, &second, "FAILED again, alone");
         }
-        let outputs = repeat::write(folder, &first, &second)?;
-        let is_it = |row: &&mut Row| (row.tier, &*row.unit) == (first.unit.tier, &*first.unit.name);
-        if let Some(row) = self.rows.iter_mut().find(is_it) {
-            row.count = second.count;
-            row.complaint = None;
-            row.state = State::Flaky(outputs);
-        }
-        self.ran
-            .entry(first.unit.tier)
-            .or_default()
-            .add(second.seen);
+        print_outcome(&row.unit, &second, "flaky: passed alone")?;
+        row.state = State::Flaky(repeat::write(folder, row, &second)?);
+        row.outcome = Outcome {
+            took: row.outcome.took,
+            cpu: row.outcome.cpu,
+            ..second
+        };
         Ok(())
     }
 
     /// The failed units, as `TIER/NAME`.
     pub(super) fn failed(&self) -> Vec<String> {
-        let failed = self.rows.iter().filter(|row| row.count.failed > 0);
-        failed
-            .map(|row| format!("{}/{}", row.tier, row.unit))
-            .collect()
+        let failed = self.rows.iter().filter(|row| row.state == State::Failed);
+        failed.map(|row| row.unit.path()).collect()
     }
 
     /// Prints the table, the sum, what failed, and the state of the behaviour table, which is judged by whole tiers
@@ -128,7 +95,7 @@ impl Done {
     ) -> Result<bool> {
         print(&format!("\n{}{used}", report::table(&mut self.rows)))?;
         let mut sum = Count::default();
-        self.rows.iter().for_each(|row| sum += row.count);
+        self.rows.iter().for_each(|row| sum += row.outcome.count);
         let not_well = report::not_well(&self.rows, how.seed);
         print(&format!(
             "{not_well}{} passed, {} failed",
@@ -137,10 +104,14 @@ impl Done {
         let Some(tiers) = tiers else {
             return Ok(sum.failed == 0);
         };
-        for tier in tiers {
-            self.ran.entry(tier.name).or_default();
+        let mut ran: Ran = tiers
+            .iter()
+            .map(|tier| (tier.name, Seen::default()))
+            .collect();
+        for Row { unit, outcome, .. } in self.rows {
+            ran.entry(unit.tier).or_default().add(outcome.seen);
         }
-        let verdict = shown(copy, &self.ran, how.long)?;
+        let verdict = shown(copy, &ran, how.long)?;
         for complaint in &verdict.complaints {
             print(&format!("{}: {complaint}", semantics::FILE))?;
         }
@@ -151,17 +122,15 @@ impl Done {
 
 fn print_outcome(unit: &Unit, outcome: &Outcome, result: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n== {} {} ==", unit.tier, unit.name)?;
+    let title = unit.title();
+    writeln!(out, "\n== {title} ==")?;
     out.write_all(&outcome.output)?;
     drop(out);
     if let Some(complaint) = &outcome.complaint {
-        say(&format!("{} {}: {complaint}", unit.tier, unit.name));
+        say(&format!("{title}: {complaint}"));
     }
     let took = seconds(outcome.took);
-    print(&format!(
-        "== {} {}: {result} in {took} ==",
-        unit.tier, unit.name
-    ))?;
+    print(&format!("== {title}: {result} in {took} =="))?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! folder, and excluded by name with the reason beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Component, Path, PathBuf};
 
@@ -12,7 +13,7 @@ use super::machine::Machine;
 use super::scenarios::{self, Uses};
 use super::workspace::Workspace;
 use crate::tiers::{DOCUMENTS, Targets, Work};
-use crate::tools;
+use crate::{fuzz, tools};
 
 /// The programs that scenarios and demos start.
 const PROGRAMS: &[&str] = &["portolan-controller", "portolan-agent", "portolan-e2e"];
@@ -21,17 +22,8 @@ const EVERY_BUILD: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo/config.toml"]
 const LAB_PACKAGE: &str = "portolan-lab";
 /// What the fuzzer runs.
 const FUZZ_TARGETS: &str = "portolan-fuzz-targets";
-/// The fuzzer, and files that it begins with.
-const FUZZ: &[&str] = &[
-    "e2e/fuzz",
-    "node-agent/ipvs-rs/tests/captures",
-    "node-agent/ipset-rs/tests/captures",
-    "node-agent/nft-rs/tests/captures",
-    "controller/tests/example",
-    "controller/tests/command/reported",
-    "e2e/cluster",
-    "e2e/external",
-];
+/// The fuzzer.
+const FUZZ: &str = "e2e/fuzz";
 /// The tests that try orders of threads, and a folder of a file that they include.
 const SCHEDULES: &[&str] = &["e2e/schedules", "controller/src/agent_registry"];
 /// Sources of scenarios and demos outside the packages.
@@ -42,8 +34,7 @@ const TOOLS: &str = "e2e/tools";
 const REAL: [&str; 2] = ["e2e/real", "e2e/src/real"];
 
 /// Files of a clone by their path below it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Files(pub(super) BTreeMap<PathBuf, File>);
+pub(super) type Files = BTreeMap<PathBuf, File>;
 
 /// The relevant properties of a file.
 #[derive(Debug, Clone)]
@@ -121,7 +112,7 @@ impl Inputs<'_> {
         (tier, format!("{work:?}")).hash(&mut hasher);
         (self.long && work.has_long_form()).hash(&mut hasher);
         for path in self.files_of(work) {
-            let hash = self.files.0.get(path).map(|file| file.hash);
+            let hash = self.files.get(path).map(|file| file.hash);
             (path, hash).hash(&mut hasher);
         }
         for part in self.machine.parts_for(work) {
@@ -139,27 +130,15 @@ impl Inputs<'_> {
             }
             Work::Examples(packages) => self.tests_of(packages, Targets::Library),
             Work::ShippedTests(packages) => self.tests_of(packages, Targets::All),
-            Work::Scenario(_)
-            | Work::Nftables(..)
-            | Work::ShippedScenarios(_)
-            | Work::ShippedCluster(_)
-            | Work::Kernel(_)
-            | Work::Cluster(_)
-            | Work::Kubernetes(_)
-            | Work::RealKit
-            | Work::Real(_)
-            | Work::RealCommand(_)
-            | Work::Demo
-            | Work::NftablesDemo
-            | Work::ClusterDemo => self.programs(work),
             Work::Mutations(subject) => {
-                let mut found = self.tests(subject.package(), Targets::All);
-                found.extend(self.below(subject.table()));
+                let mut found = self.tests(subject.facts().package, Targets::All);
+                found.extend(self.below(subject.facts().table));
                 found
             }
             Work::Fuzz => {
                 let mut found = self.tests(FUZZ_TARGETS, Targets::All);
-                found.extend(FUZZ.iter().flat_map(|path| self.below(path)));
+                let folders = fuzz::seeds::folders().chain([FUZZ]);
+                found.extend(folders.flat_map(|path| self.below(path)));
                 found
             }
             Work::Schedules => {
@@ -174,6 +153,7 @@ impl Inputs<'_> {
                 found.extend(self.below("LICENSE"));
                 found
             }
+            _ => self.programs(work),
         };
         found.extend(EVERY_BUILD.iter().flat_map(|path| self.below(path)));
         found.extend(self.lab(work));
@@ -182,16 +162,11 @@ impl Inputs<'_> {
 
     /// The inputs of rustfmt, clippy and rustdoc: all code, and the files it includes.
     fn checked(&self, name: &str) -> BTreeSet<&Path> {
-        let end = |path: &Path| {
-            path.extension()
-                .is_some_and(|end| end == "rs" || end == "proto")
+        let is_code = |path: &&Path| {
+            let end = path.extension();
+            end.is_some_and(|end| end == "rs" || end == "proto")
         };
-        let code = self
-            .files
-            .0
-            .keys()
-            .map(PathBuf::as_path)
-            .filter(|path| end(path));
+        let code = self.below("").filter(is_code);
         let settings = match name {
             "rustfmt" => return code.chain(self.below("rustfmt.toml")).collect(),
             _ => ["clippy.toml", "Cargo.toml"],
@@ -200,8 +175,8 @@ impl Inputs<'_> {
             path.file_name()
                 .is_some_and(|name| settings.iter().any(|setting| name == *setting))
         };
-        let all = self.files.0.keys().map(PathBuf::as_path);
-        let mut found: BTreeSet<&Path> = code.chain(all.filter(is_setting)).collect();
+        let settings = self.below("").filter(is_setting);
+        let mut found: BTreeSet<&Path> = code.chain(settings).collect();
         self.add_mentioned(&mut found, Reach::Included);
         found
     }
@@ -235,19 +210,14 @@ impl Inputs<'_> {
 
     /// The same for several packages.
     fn tests_of(&self, packages: &[&str], targets: Targets) -> BTreeSet<&Path> {
-        let tests = packages.iter();
-        tests
-            .flat_map(|package| self.tests(package, targets))
-            .collect()
+        let tests = |package: &&str| self.tests(package, targets);
+        packages.iter().flat_map(tests).collect()
     }
 
     /// The build inputs of these packages, without their tests.
     fn built(&self, packages: &[&str]) -> BTreeSet<&Path> {
-        let all = self.workspace.built_from(packages);
-        let mut found = all
-            .into_iter()
-            .flat_map(|name| self.package(name))
-            .collect();
+        let names = self.workspace.built_from(packages).into_iter();
+        let mut found = names.flat_map(|name| self.package(name)).collect();
         self.add_mentioned(&mut found, Reach::Read);
         found
     }
@@ -299,11 +269,8 @@ impl Inputs<'_> {
         };
         let own = self.below(folder).filter(move |path| {
             let is_own = self.workspace.owner(path) == Some(name);
-            let first = path
-                .strip_prefix(folder)
-                .ok()
-                .and_then(|path| path.iter().next());
-            let is_beside = first.is_some_and(|first| beside.iter().any(|name| first == *name));
+            let is_beside = first_below(path, folder)
+                .is_some_and(|first| beside.iter().any(|name| first == *name));
             is_own && !is_beside && !is_prose(path)
         });
         own.collect::<Vec<_>>().into_iter()
@@ -334,14 +301,14 @@ impl Inputs<'_> {
             .owner(path)
             .and_then(|name| self.workspace.folder(name));
         let folders: Vec<&Path> = path.parent().into_iter().chain(owner).collect();
-        let file = self.files.0.get(path);
+        let file = self.files.get(path);
         let texts = file.map_or(&[][..], |file| &file.mentions);
         let targets = texts.iter().flat_map(|text| {
             let target = |folder: &&Path| normal(&folder.join(text));
             folders.iter().filter_map(target).collect::<Vec<_>>()
         });
         let found = targets.flat_map(|target| {
-            let exact = self.files.0.get_key_value(&target);
+            let exact = self.files.get_key_value(&target);
             let exact = exact.map(|(path, _)| path.as_path()).into_iter();
             if reach == Reach::Included {
                 return exact.collect();
@@ -356,23 +323,22 @@ impl Inputs<'_> {
     /// A file, or all files below a folder; the empty path is the whole clone.
     fn below(&self, path: impl Into<PathBuf>) -> impl Iterator<Item = &Path> {
         let path: PathBuf = path.into();
-        let from = self.files.0.range(path.clone()..);
+        let from = self.files.range(path.clone()..);
         from.map(|(file, _)| file.as_path())
             .take_while(move |file| file.starts_with(&path))
     }
 }
 
+/// The first part of a path below a folder.
+fn first_below<'p>(path: &'p Path, folder: &Path) -> Option<&'p OsStr> {
+    path.strip_prefix(folder).ok()?.iter().next()
+}
+
 /// Whether a file below `tests/` belongs to an integration test, or is shared.
 fn is_part_of(path: &Path, folder: &Path, test: &str) -> bool {
-    let first = path
-        .strip_prefix(folder.join("tests"))
-        .ok()
-        .and_then(|path| path.iter().next());
-    first.is_some_and(|first| {
-        Path::new(first)
-            .file_stem()
-            .is_some_and(|stem| stem == test)
-    })
+    let first = first_below(path, &folder.join("tests"));
+    let stem = first.and_then(|first| Path::new(first).file_stem());
+    stem.is_some_and(|stem| stem == test)
 }
 
 /// Documents. Those that code includes are found by the paths in the code.

@@ -9,27 +9,15 @@ pub(super) const FOLDER: &str = "e2e/lab";
 
 /// Whether a file of the lab affects how a unit runs.
 pub(super) fn runs(path: &Path, work: Work) -> bool {
-    let part = path
-        .strip_prefix(Path::new(FOLDER).join("src"))
-        .ok()
-        .and_then(|path| path.iter().next());
+    let below = path.strip_prefix(Path::new(FOLDER).join("src"));
+    let part = below.ok().and_then(|path| path.iter().next());
     let is_other = part.is_some_and(|part| is_other_part(&part.to_string_lossy(), work));
     !is_other && !is_beside_units(path)
 }
 
 /// Whether a file or folder of the lab's sources has no part in running a unit.
 fn is_other_part(part: &str, work: Work) -> bool {
-    let in_guest = matches!(
-        work,
-        Work::IpvsTest(..)
-            | Work::Scenario(_)
-            | Work::Nftables(..)
-            | Work::ShippedScenarios(_)
-            | Work::Kernel(_)
-            | Work::Demo
-            | Work::NftablesDemo
-            | Work::ClusterDemo
-    );
+    let in_guest = work.needs_guest();
     let (is_real, makes_images) = (work.is_real(), matches!(work, Work::Images(_)));
     match part {
         // They judge results afterwards, parse the command line, or implement other commands.
@@ -72,9 +60,6 @@ pub(super) const BESIDE_UNITS: [&str; 11] = [
 /// Whether a file of the lab runs no unit.
 fn is_beside_units(path: &Path) -> bool {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let is_listed = |name: &&str| {
-        path.strip_prefix(FOLDER)
-            .is_ok_and(|path| path == Path::new(name))
-    };
+    let is_listed = |name: &&str| path == Path::new(FOLDER).join(name);
     stem.ends_with("tests") || BESIDE_UNITS.iter().any(is_listed)
 }

@@ -78,20 +78,7 @@ impl Machine {
         }
         parts.push(self.kernel.clone());
         parts.push(format!("{:?}", self.packages));
-        if matches!(
-            work,
-            Work::IpvsTest(..)
-                | Work::Scenario(_)
-                | Work::ShippedScenarios(_)
-                | Work::Kernel(_)
-                | Work::RealKit
-                | Work::Real(_)
-                | Work::RealCommand(_)
-                | Work::Nftables(_)
-                | Work::Demo
-                | Work::NftablesDemo
-                | Work::ClusterDemo
-        ) {
+        if work.needs_guest() || work.is_real() {
             parts.push(self.guest_kernel.clone());
         }
         if work.needs_api_server() {

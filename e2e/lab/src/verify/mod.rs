@@ -22,11 +22,13 @@ mod space;
 mod work;
 mod workspace;
 
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 
-use crate::progress::{print, seconds};
+use crate::progress::{print, seconds, unix_time};
 use crate::tiers::{Resource, TIERS, Tier, Work};
 use crate::{cache, packages};
 use batch::{Outcome, Unit};
@@ -34,7 +36,7 @@ use copy::Copy;
 use done::Done;
 use inputs::Inputs;
 use machine::Machine;
-use report::Processors;
+use report::{Processors, State};
 use results::{Record, Results};
 pub use work::{How, run as run_units};
 use workspace::Workspace;
@@ -43,18 +45,28 @@ use workspace::Workspace;
 pub const COMMAND: &str = "unit";
 
 /// The options of a run.
-#[derive(Debug)]
+#[derive(Debug, Args)]
 pub struct Order {
-    /// Names of tiers; empty for all.
+    /// Runs only this tier; may be repeated
+    #[arg(long = "tier", value_name = "NAME", value_parser = tiers())]
     pub tiers: Vec<String>,
-    /// Run everything again.
+    /// Runs everything, also what has passed and has not changed since
+    #[arg(long)]
     pub fresh: bool,
-    /// Only print what would run.
+    /// Prints what would run, and its last duration, and runs nothing
+    #[arg(long)]
     pub list: bool,
-    /// Run only what failed in the last run.
+    /// Runs only what failed in the last run
+    #[arg(long, conflicts_with = "tiers")]
     pub failed: bool,
     /// How units run.
+    #[command(flatten)]
     pub how: How,
+}
+
+/// The names of tiers.
+fn tiers() -> PossibleValuesParser {
+    PossibleValuesParser::new(TIERS.iter().map(|tier| tier.name))
 }
 
 /// Maximum number of concurrent batches of each kind, on two processors. Scenarios of a control plane mostly wait.
@@ -70,10 +82,10 @@ fn workers(resource: Resource) -> usize {
 /// Runs the chosen tiers and returns whether everything passed.
 ///
 /// # Errors
-/// A name is not a tier, the machine cannot be prepared, or standard output is closed.
+/// The machine cannot be prepared, or standard output is closed.
 pub fn run(order: &Order) -> Result<bool> {
     let (since, before) = (Instant::now(), Processors::look());
-    let tiers = choose(&order.tiers, order.how.long)?;
+    let tiers = choose(&order.tiers, order.how.long);
     let copy = Copy::update()?;
     if !order.list {
         space::check(&copy.target)?;
@@ -81,25 +93,21 @@ pub fn run(order: &Order) -> Result<bool> {
     let results = Results::open()?;
     let units = match order.failed {
         true => {
-            let failed = results.failed();
-            let all = units(
-                &TIERS.iter().collect::<Vec<_>>(),
-                &copy,
-                How {
-                    long: true,
-                    ..order.how
-                },
-            )?;
-            all.into_iter()
-                .filter(|unit| failed.contains(&unit.path()))
-                .collect()
+            let all: Vec<&Tier> = TIERS.iter().collect();
+            let long = How {
+                long: true,
+                ..order.how
+            };
+            let (failed, mut units) = (results.failed(), units(&all, &copy, long)?);
+            units.retain(|unit| failed.contains(&unit.path()));
+            units
         }
         false => units(&tiers, &copy, order.how)?,
     };
     let mut done = Done::default();
     let mut todo = Vec::new();
     for unit in units {
-        let record = results.find(unit.tier, &unit.name, &unit.key);
+        let record = results.find(&unit);
         match record.filter(|_| !order.fresh) {
             Some(record) => done.cached(unit, record)?,
             None => todo.push(unit),
@@ -114,31 +122,19 @@ pub fn run(order: &Order) -> Result<bool> {
     }
     results.keep_failed(&done.failed())?;
     let used = Processors::look().zip(before);
-    let used = used
-        .map(|(now, before)| now.since(before))
-        .unwrap_or_default();
+    let used = used.map_or(String::new(), |(now, before)| now.since(before));
+    let used = format!("{}, {used}", seconds(since.elapsed()));
     let judged = (!order.failed).then_some(&tiers[..]);
-    done.close(
-        &copy.folder,
-        judged,
-        order.how,
-        &format!("{}, {used}", seconds(since.elapsed())),
-    )
+    done.close(&copy.folder, judged, order.how, &used)
 }
 
 /// What would run.
 fn listed(todo: Vec<Unit>, cached: usize, results: &Results) -> String {
-    let last = |unit: &Unit| results.newest(unit.tier, &unit.name);
-    let rows: Vec<_> = todo
-        .iter()
-        .map(|unit| (unit.tier, unit.name.clone(), last(unit)))
-        .collect();
+    let with_last = |unit: &Unit| (unit.clone(), results.newest(unit));
+    let rows: Vec<_> = todo.iter().map(with_last).collect();
     let expected = |unit: &Unit| expected(results, unit);
-    let wall = schedule::expected(
-        &schedule::batches(todo, workers, expected),
-        workers,
-        expected,
-    );
+    let batches = schedule::batches(todo, workers, expected);
+    let wall = schedule::expected(&batches, workers, expected);
     report::list(&rows, cached, wall)
 }
 
@@ -161,54 +157,44 @@ fn run_todo(
     let batches = schedule::batches(todo, workers, |unit| expected(results, unit));
     let homes = repeat::homes(&batches);
     let run = |batch: &_, events: &_| child::run(batch, copy, &built, how, events);
-    let mut failures = Vec::new();
+    let first = done.rows.len();
     schedule::run(batches, workers, &run, |unit, outcome| {
         keep(results, &unit, &outcome)?;
-        failures.extend(done.ended(unit, outcome)?);
-        Ok(())
+        done.ended(unit, outcome)
     })?;
-    if repeat::events(&failures, &homes) > repeat::MOST_EVENTS {
-        failures
-            .into_iter()
-            .for_each(|failure| done.failed_at_last(failure));
+    let may_repeat = |at: &usize| {
+        let row = &done.rows[*at];
+        row.state == State::Failed && repeat::may_repeat(&row.unit)
+    };
+    let failures: Vec<usize> = (first..done.rows.len()).filter(may_repeat).collect();
+    let rows = failures.iter().map(|at| &done.rows[*at]);
+    if repeat::events(rows, &homes) > repeat::MOST_EVENTS {
         return Ok(());
     }
-    for failure in failures {
+    for at in failures {
+        let unit = done.rows[at].unit.clone();
         let again = schedule::Batch {
-            resource: failure.unit.work.resource(),
-            units: vec![failure.unit.clone()],
+            resource: unit.work.resource(),
+            units: vec![unit],
         };
-        let mut second = None;
-        schedule::run(
-            vec![again],
-            |_| 1,
-            &run,
-            |_, outcome| {
-                second = Some(outcome);
-                Ok(())
-            },
-        )?;
-        done.repeated(failure, second.unwrap_or_default(), &folder)?;
+        let mut second = Outcome::default();
+        let on_end = |_, outcome| {
+            second = outcome;
+            Ok(())
+        };
+        schedule::run(vec![again], |_| 1, &run, on_end)?;
+        done.repeated(at, second, &folder)?;
     }
     Ok(())
 }
 
 /// The tiers with these names; by default all that have units in this form.
-fn choose(names: &[String], long: bool) -> Result<Vec<&'static Tier>> {
-    for name in names {
-        if !TIERS.iter().any(|tier| tier.name == name) {
-            let all: Vec<&str> = TIERS.iter().map(|tier| tier.name).collect();
-            bail!(
-                "there is no tier `{name}`; the tiers are {}",
-                all.join(", ")
-            );
-        }
-    }
+fn choose(names: &[String], long: bool) -> Vec<&'static Tier> {
     let wanted = |tier: &&Tier| match names {
         [] => long || !tier.work.is_empty(),
         names => names.iter().any(|name| name == tier.name),
     };
-    Ok(TIERS.iter().filter(wanted).collect())
+    TIERS.iter().filter(wanted).collect()
 }
 
 /// All units of these tiers, with their keys.
@@ -230,18 +216,13 @@ fn units(tiers: &[&'static Tier], copy: &Copy, how: How) -> Result<Vec<Unit>> {
         machine: &Machine::look(packages, image.as_ref())?,
         long: how.long,
     };
-    let unit = |(tier, work): (&'static str, Work)| Unit {
-        tier,
-        name: work.name(),
-        work,
-        key: inputs.key(tier, work),
-    };
+    let unit = |(tier, work)| Unit::new(tier, work, inputs.key(tier, work));
     Ok(all().map(unit).collect())
 }
 
 /// The expected duration of a unit: that of its last run.
 fn expected(results: &Results, unit: &Unit) -> f64 {
-    let last = results.newest(unit.tier, &unit.name);
+    let last = results.newest(unit);
     match (last, unit.work) {
         (Some(record), _) => record.seconds,
         (None, Work::Scenario(scenario) | Work::Cluster(scenario)) => f64::from(scenario.seconds),
@@ -254,15 +235,14 @@ fn keep(results: &Results, unit: &Unit, outcome: &Outcome) -> Result<()> {
     if outcome.count.failed > 0 || outcome.complaint.is_some() {
         return Ok(());
     }
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let record = Record {
         passed: outcome.count.passed,
         names: outcome.seen.passed.clone(),
         seconds: outcome.took.as_secs_f64(),
         cpu: outcome.cpu,
-        at: now.as_secs(),
+        at: unix_time(),
     };
-    results.keep(unit.tier, &unit.name, &unit.key, &record)
+    results.keep(unit, &record)
 }
 
 #[cfg(test)]
@@ -271,20 +251,22 @@ mod tests {
 
     #[test]
     fn an_unknown_tier_is_refused_with_the_names_of_all() {
-        let error = choose(&["fast".to_owned()], false).unwrap_err().to_string();
+        let command = Order::augment_args(clap::Command::new("verify"));
+        let error = command.try_get_matches_from(["verify", "--tier", "fast"]);
+        let error = error.unwrap_err().to_string();
         assert!(
-            error.contains("`fast`") && error.contains("format, lint"),
+            error.contains("'fast'") && error.contains("format, lint"),
             "{error}"
         );
-        assert_eq!(choose(&["demo".to_owned()], false).unwrap().len(), 1);
-        assert_eq!(choose(&[], true).unwrap().len(), TIERS.len());
-        let usual = choose(&[], false).unwrap();
+        assert_eq!(choose(&["demo".to_owned()], false).len(), 1);
+        assert_eq!(choose(&[], true).len(), TIERS.len());
+        let usual = choose(&[], false);
         assert!(usual.iter().all(|tier| !tier.work.is_empty()));
         let names: Vec<&str> = usual.iter().map(|tier| tier.name).collect();
         assert_eq!(
             names.join(" "),
             "format lint pure unit namespaces nftables cluster guest demo"
         );
-        assert_eq!(choose(&["kernels".to_owned()], false).unwrap().len(), 1);
+        assert_eq!(choose(&["kernels".to_owned()], false).len(), 1);
     }
 }

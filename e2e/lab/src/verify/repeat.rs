@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::batch::{Outcome, Unit};
+use super::report::Row;
 use super::schedule::Batch;
 use crate::tiers::Resource;
 
@@ -18,13 +19,6 @@ pub(super) const MOST_EVENTS: usize = 2;
 
 /// The index of the batch of each unit.
 pub(super) type Homes = BTreeMap<String, usize>;
-
-/// A failed unit that may be repeated.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) unit: Unit,
-    pub(super) outcome: Outcome,
-}
 
 /// Whether a unit may fail because of other work on the machine.
 pub(super) fn may_repeat(unit: &Unit) -> bool {
@@ -39,20 +33,20 @@ pub(super) fn homes(batches: &[Batch]) -> Homes {
 
 /// The number of separate failures. Units that could not run to their end because their guest or their control plane
 /// died are one.
-pub(super) fn events(failures: &[Failure], homes: &Homes) -> usize {
-    let event = |failure: &Failure| {
+pub(super) fn events<'a>(failures: impl Iterator<Item = &'a Row>, homes: &Homes) -> usize {
+    let event = |failure: &Row| {
         let path = failure.unit.path();
         let own = failure.outcome.complaint.is_none().then(|| path.clone());
         (homes.get(&path), own)
     };
-    failures.iter().map(event).collect::<BTreeSet<_>>().len()
+    failures.map(event).collect::<BTreeSet<_>>().len()
 }
 
 /// Writes the outputs of both attempts to a file in this folder, and returns its path.
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn write(folder: &Path, first: &Failure, second: &Outcome) -> Result<PathBuf> {
+pub(super) fn write(folder: &Path, first: &Row, second: &Outcome) -> Result<PathBuf> {
     let unit = &first.unit;
     let path = folder.join(format!(
         "flaky-{}-{}.txt",
@@ -73,27 +67,25 @@ pub(super) fn write(folder: &Path, first: &Failure, second: &Outcome) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::State;
     use super::*;
     use crate::tiers::{Scenario, Targets, Work};
 
     fn unit(name: &'static str) -> Unit {
-        Unit {
-            tier: "guest",
-            name: name.to_owned(),
-            work: Work::Scenario(Scenario { name, seconds: 1 }),
-            key: String::new(),
-        }
+        let scenario = Scenario { name, seconds: 1 };
+        Unit::new("guest", Work::Scenario(scenario), String::new())
     }
 
-    fn failure(name: &'static str, complaint: Option<&str>) -> Failure {
+    fn failure(name: &'static str, complaint: Option<&str>) -> Row {
         let outcome = Outcome {
             complaint: complaint.map(str::to_owned),
             output: format!("FAILED of {name}\n").into_bytes(),
             ..Outcome::default()
         };
-        Failure {
+        Row {
             unit: unit(name),
             outcome,
+            state: State::Failed,
         }
     }
 
@@ -106,20 +98,20 @@ mod tests {
         let homes = homes(&[batch(&["udp", "boot", "drift"]), batch(&["bare", "faults"])]);
         let died = Some("could not be run to its end: its program ended before it");
         let mut failures = vec![failure("udp", None), failure("boot", died)];
-        assert_eq!(events(&failures, &homes), 2);
+        assert_eq!(events(failures.iter(), &homes), 2);
         failures.push(failure("drift", died));
-        assert_eq!(events(&failures, &homes), 2);
+        assert_eq!(events(failures.iter(), &homes), 2);
         failures.push(failure("bare", died));
         failures.push(failure("faults", None));
-        assert_eq!(events(&failures, &homes), 4);
+        assert_eq!(events(failures.iter(), &homes), 4);
     }
 
     #[test]
     fn tests_and_lints_are_not_repeated() {
         let of = |work: Work| Unit { work, ..unit("a") };
         assert!(!may_repeat(&of(Work::Tests("a", Targets::All))));
-        assert!(!may_repeat(&of(Work::Check("clippy", &[]))));
-        assert!(may_repeat(&unit("udp")) && may_repeat(&of(Work::Demo)));
+        assert!(!may_repeat(&of(Work::Check("clippy", ""))));
+        assert!(may_repeat(&unit("udp")) && may_repeat(&of(Work::Demo(&[]))));
     }
 
     #[test]

@@ -1,31 +1,19 @@
 //! The final report: a table of all units, the slowest first, and sums.
 
-use std::fmt::Write as _;
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::batch::{Outcome, Unit};
 use super::results::Record;
 use crate::closing::Count;
 
-/// One unit in the table.
+/// A unit that has ended: a line of the table.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Its tier.
-    pub(super) tier: &'static str,
-    /// Its name there.
-    pub(super) unit: String,
-    /// Tests or checks.
-    pub(super) count: Count,
-    /// A failure that is not in its own output.
-    pub(super) complaint: Option<String>,
-    /// Duration.
-    pub(super) took: Duration,
-    /// Processor time, seconds.
-    pub(super) cpu: f64,
-    /// How it ended.
+    pub(super) unit: Unit,
+    pub(super) outcome: Outcome,
     pub(super) state: State,
-    /// The command that runs it alone.
-    pub(super) again: String,
 }
 
 /// How a unit ended.
@@ -51,87 +39,72 @@ impl Row {
 /// The failed and the flaky units, with the command that repeats each; empty if there are none.
 pub(super) fn not_well(rows: &[Row], seed: u64) -> String {
     let mut text = String::new();
-    for row in rows {
-        // Writing to a string cannot fail.
-        let _ = match &row.state {
-            State::Failed => writeln!(text, "FAILED {} {}: {}", row.tier, row.unit, row.again),
+    for Row { unit, state, .. } in rows {
+        let (title, again) = (unit.title(), unit.work.command());
+        match state {
+            State::Failed => text += &format!("FAILED {title}: {again}\n"),
             State::Flaky(outputs) => {
                 let outputs = outputs.display();
-                writeln!(
-                    text,
-                    "flaky  {} {}: {}; outputs: {outputs}",
-                    row.tier, row.unit, row.again
-                )
+                text += &format!("flaky  {title}: {again}; outputs: {outputs}\n");
             }
-            State::Passed | State::Cached(_) => continue,
-        };
+            State::Passed | State::Cached(_) => {}
+        }
     }
     if rows.iter().any(|row| row.state == State::Failed) {
-        let _ = writeln!(
-            text,
-            "`cargo verify --failed --seed {seed}` repeats what failed"
-        );
+        text += &format!("`cargo verify --failed --seed {seed}` repeats what failed\n");
     }
     text
 }
 
 /// The table, the failures, and the number of cached results.
 pub(super) fn table(rows: &mut [Row]) -> String {
-    rows.sort_by(|one, other| {
-        let cached = one.cached().is_some().cmp(&other.cached().is_some());
-        cached.then(other.took.cmp(&one.took))
-    });
-    let width = rows
-        .iter()
-        .map(|row| row.unit.len())
-        .max()
-        .unwrap_or(0)
-        .max(4);
+    rows.sort_by_key(|row| (row.cached().is_some(), Reverse(row.outcome.took)));
+    let names = rows.iter().map(|row| row.unit.name.len());
+    let width = names.max().unwrap_or(0).max(4);
     let mut text = format!(
         "{:<11}{:<width$}{:>8}{:>8}{:>9}{:>8}{:>8}\n",
         "TIER", "UNIT", "PASSED", "FAILED", "SECONDS", "CPU", "IDLE"
     );
-    for row in rows.iter() {
-        let took = row.took.as_secs_f64();
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "{:<11}{:<width$}{:>8}{:>8}{took:>9.1}{:>8.1}{:>8.1}",
-            row.tier,
-            row.unit,
-            row.count.passed,
-            row.count.failed,
-            row.cpu,
-            (took - row.cpu).max(0.0)
-        );
-        text.push_str(match row.state {
+    for Row {
+        unit,
+        outcome,
+        state,
+    } in rows.iter()
+    {
+        let Count { passed, failed } = outcome.count;
+        let (took, cpu) = (outcome.took.as_secs_f64(), outcome.cpu);
+        let idle = (took - cpu).max(0.0);
+        let note = match state {
             State::Cached(_) => "  (cached)",
             State::Flaky(_) => "  (flaky)",
             State::Passed | State::Failed => "",
-        });
-        text.push('\n');
+        };
+        text += &format!(
+            "{:<11}{:<width$}{passed:>8}{failed:>8}{took:>9.1}{cpu:>8.1}{idle:>8.1}{note}\n",
+            unit.tier, unit.name
+        );
     }
-    for row in rows.iter() {
-        if let Some(complaint) = &row.complaint {
+    for Row { unit, outcome, .. } in rows.iter() {
+        if let Some(complaint) = &outcome.complaint {
             // The rest, perhaps a console's last lines, was printed when it happened.
             let line = complaint.lines().next().unwrap_or_default();
-            let _ = writeln!(text, "{} {}: {line}", row.tier, row.unit);
+            text += &format!("{}: {line}\n", unit.title());
         }
     }
     text + &cached(rows)
 }
 
 /// What would run, with the last durations, and the number of results to reuse.
-pub(super) fn list(todo: &[(&str, String, Option<Record>)], cached: usize, wall: f64) -> String {
+pub(super) fn list(todo: &[(Unit, Option<Record>)], cached: usize, wall: f64) -> String {
     let mut text = String::new();
     let mut sum = 0.0;
-    for (tier, unit, last) in todo {
-        // Writing to a string cannot fail.
-        let _ = match last {
-            Some(last) => writeln!(text, "{tier:<11}{unit:<57}{:>8.1} s", last.seconds),
-            None => writeln!(text, "{tier:<11}{unit:<57}{:>10}", "not known"),
+    for (Unit { tier, name, .. }, last) in todo {
+        let last = last.as_ref().map(|last| last.seconds);
+        text += &match last {
+            Some(seconds) => format!("{tier:<11}{name:<57}{seconds:>8.1} s\n"),
+            None => format!("{tier:<11}{name:<57}{:>10}\n", "not known"),
         };
-        sum += last.as_ref().map_or(0.0, |last| last.seconds);
+        sum += last.unwrap_or_default();
     }
     text + &format!(
         "{} units would run, which took {sum:.0} s the last time, one after the other; {cached} results would be reused\n\
@@ -184,15 +157,12 @@ impl Processors {
     }
 
     fn parse(stat: &str) -> Option<Self> {
-        let times = stat
-            .lines()
-            .next()?
-            .strip_prefix("cpu ")?
-            .split_whitespace();
+        let first = stat.lines().next()?.strip_prefix("cpu ")?;
+        let times = first.split_whitespace();
         let times: Vec<u64> = times.take(8).map_while(|time| time.parse().ok()).collect();
         let is_one = |line: &&str| {
-            line.strip_prefix("cpu")
-                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            let number = line.strip_prefix("cpu");
+            number.is_some_and(|number| number.starts_with(|sign: char| sign.is_ascii_digit()))
         };
         Some(Self {
             // Idle, and waiting for a disk.
@@ -213,21 +183,27 @@ impl Processors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tiers::{Scenario, Targets, Work};
 
-    fn row(unit: &str, failed: u64, millis: u64, cpu: f64, cached: Option<u64>) -> Row {
+    fn unit(name: &'static str) -> Unit {
+        let scenario = Scenario { name, seconds: 1 };
+        Unit::new("guest", Work::Scenario(scenario), String::new())
+    }
+
+    fn row(name: &'static str, failed: u64, millis: u64, cpu: f64, cached: Option<u64>) -> Row {
         Row {
-            tier: "guest",
-            unit: unit.to_owned(),
-            count: Count { passed: 3, failed },
-            complaint: None,
-            took: Duration::from_millis(millis),
-            cpu,
+            unit: unit(name),
+            outcome: Outcome {
+                count: Count::new(3, failed),
+                took: Duration::from_millis(millis),
+                cpu,
+                ..Outcome::default()
+            },
             state: match (cached, failed) {
                 (Some(age), _) => State::Cached(Duration::from_secs(age)),
                 (None, 0) => State::Passed,
                 (None, _) => State::Failed,
             },
-            again: format!("cargo lab scenarios {unit}"),
         }
     }
 
@@ -240,9 +216,10 @@ mod tests {
             cpu: 1.0,
             at: 0,
         };
+        let tests = Work::Tests("ipvs-rs", Targets::All);
         let todo = [
-            ("guest", "udp".into(), Some(record)),
-            ("pure", "ipvs-rs".into(), None),
+            (unit("udp"), Some(record)),
+            (Unit::new("pure", tests, String::new()), None),
         ];
         let text = list(&todo, 7, 61.0);
         let lines: Vec<_> = text.lines().collect();
@@ -263,7 +240,7 @@ mod tests {
             row("drift", 1, 61_000, 70.0, None),
             row("older", 0, 1_000, 2.0, Some(9000)),
         ];
-        rows[2].complaint = Some("the guest died\nconsole".to_owned());
+        rows[2].outcome.complaint = Some("the guest died\nconsole".to_owned());
         assert_eq!(
             table(&mut rows),
             "TIER       UNIT   PASSED  FAILED  SECONDS     CPU    IDLE\n\

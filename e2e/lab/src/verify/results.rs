@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::batch::Unit;
 use crate::cache;
 
 /// Number of results kept per unit: branches and older states may be built again.
@@ -57,29 +58,28 @@ impl Results {
         })
     }
 
-    /// The result with this key, if any. An unreadable one is ignored.
-    pub(super) fn find(&self, tier: &str, unit: &str, key: &str) -> Option<Record> {
-        let text = fs::read_to_string(self.path(tier, unit, key)).ok()?;
-        serde_json::from_str(&text).ok()
+    /// The result of a unit with its key, if any. An unreadable one is ignored.
+    pub(super) fn find(&self, unit: &Unit) -> Option<Record> {
+        read(&self.path(unit))
     }
 
     /// The newest result of a unit, with any key.
-    pub(super) fn newest(&self, tier: &str, unit: &str) -> Option<Record> {
-        let (_, path) = self.of_unit(tier, unit).ok()?.pop()?;
-        serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+    pub(super) fn newest(&self, unit: &Unit) -> Option<Record> {
+        let (_, path) = self.of_unit(unit).ok()?.pop()?;
+        read(&path)
     }
 
     /// Stores a result and removes the oldest ones of the same unit.
     ///
     /// # Errors
     /// The cache cannot be written.
-    pub(super) fn keep(&self, tier: &str, unit: &str, key: &str, record: &Record) -> Result<()> {
-        let path = self.path(tier, unit, key);
+    pub(super) fn keep(&self, unit: &Unit, record: &Record) -> Result<()> {
+        let path = self.path(unit);
         let writing = || format!("writing {}", path.display());
         let draft = path.with_extension(format!("{}.draft", std::process::id()));
         fs::write(&draft, serde_json::to_vec(record)?).with_context(writing)?;
         fs::rename(&draft, &path).with_context(writing)?;
-        let all = self.of_unit(tier, unit)?;
+        let all = self.of_unit(unit)?;
         for (_, old) in &all[..all.len().saturating_sub(KEPT)] {
             fs::remove_file(old).with_context(|| format!("removing {}", old.display()))?;
         }
@@ -101,37 +101,35 @@ impl Results {
         text.lines().map(str::to_owned).collect()
     }
 
-    fn path(&self, tier: &str, unit: &str, key: &str) -> PathBuf {
-        self.folder.join(format!("{tier} {unit} {key}.json"))
+    fn path(&self, unit: &Unit) -> PathBuf {
+        self.folder
+            .join(format!("{} {}.json", unit.title(), unit.key))
     }
 
     /// The results of a unit, the oldest first.
-    fn of_unit(&self, tier: &str, unit: &str) -> Result<Vec<(SystemTime, PathBuf)>> {
-        let start = format!("{tier} {unit} ");
-        let reading = || format!("reading {}", self.folder.display());
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.folder).with_context(reading)? {
-            let entry = entry.with_context(reading)?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let key = name
-                .strip_prefix(&start)
-                .and_then(|rest| rest.strip_suffix(".json"));
+    fn of_unit(&self, unit: &Unit) -> Result<Vec<(SystemTime, PathBuf)>> {
+        let start = format!("{} ", unit.title());
+        let is_of_unit = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let key = name.strip_prefix(&start);
+            let key = key.and_then(|rest| rest.strip_suffix(".json"));
             // The name of another unit may have the same prefix; keys contain no blanks.
-            if key.is_some_and(|key| !key.contains(' ')) {
-                found.push((
-                    entry.metadata().and_then(|data| data.modified())?,
-                    entry.path(),
-                ));
-            }
-        }
-        found.sort();
+            key.is_some_and(|key| !key.contains(' '))
+        };
+        let mut found = cache::by_age(&self.folder)?;
+        found.retain(|(_, path)| is_of_unit(path));
         Ok(found)
     }
+}
+
+fn read(path: &Path) -> Option<Record> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tiers::{Targets, Work};
 
     fn record(at: u64) -> Record {
         Record {
@@ -148,28 +146,24 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("portolan-results-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let results = Results { folder };
-        results
-            .keep("unit", "portolan-e2e pipeline", "k0", &record(0))
-            .unwrap();
+        let unit = |tier, targets, key: &str| {
+            Unit::new(tier, Work::Tests("portolan-e2e", targets), key.to_owned())
+        };
+        let plain = |key: &str| unit("unit", Targets::All, key);
+        let pipeline = unit("unit", Targets::Named(&["pipeline"]), "k0");
+        results.keep(&pipeline, &record(0)).unwrap();
         for at in 0..12 {
             results
-                .keep("unit", "portolan-e2e", &format!("k{at}"), &record(at))
+                .keep(&plain(&format!("k{at}")), &record(at))
                 .unwrap();
         }
-        assert_eq!(
-            results.find("unit", "portolan-e2e", "k11"),
-            Some(record(11))
-        );
-        assert_eq!(results.find("unit", "portolan-e2e", "other"), None);
-        assert_eq!(results.find("pure", "portolan-e2e", "k11"), None);
-        assert_eq!(results.of_unit("unit", "portolan-e2e").unwrap().len(), KEPT);
-        assert!(
-            results
-                .find("unit", "portolan-e2e pipeline", "k0")
-                .is_some()
-        );
-        fs::write(results.path("unit", "portolan-e2e", "k11"), "{").unwrap();
-        assert_eq!(results.find("unit", "portolan-e2e", "k11"), None);
+        assert_eq!(results.find(&plain("k11")), Some(record(11)));
+        assert_eq!(results.find(&plain("other")), None);
+        assert_eq!(results.find(&unit("pure", Targets::All, "k11")), None);
+        assert_eq!(results.of_unit(&plain("")).unwrap().len(), KEPT);
+        assert!(results.find(&pipeline).is_some());
+        fs::write(results.path(&plain("k11")), "{").unwrap();
+        assert_eq!(results.find(&plain("k11")), None);
         assert!(results.failed().is_empty());
         results
             .keep_failed(&["guest/udp".to_owned(), "demo/demo".to_owned()])

@@ -81,7 +81,7 @@ fn part_of(path: &Path) -> Option<PathBuf> {
 pub(super) fn of_others(files: &Files, scenario: &str) -> BTreeSet<PathBuf> {
     let mut parts: BTreeMap<PathBuf, Vec<&Path>> = BTreeMap::new();
     let mut aliases = BTreeMap::new();
-    for (path, file) in files.0.range(PathBuf::from(SOURCES)..) {
+    for (path, file) in files.range(PathBuf::from(SOURCES)..) {
         if !path.starts_with(SOURCES) {
             break;
         }
@@ -90,7 +90,7 @@ pub(super) fn of_others(files: &Files, scenario: &str) -> BTreeSet<PathBuf> {
             None => aliases.extend(&file.uses.renames),
         }
     }
-    let uses = |path: &Path| files.0.get(path).map(|file| &file.uses);
+    let uses = |path: &Path| files.get(path).map(|file| &file.uses);
     let declares = |path: &&Path| uses(path).is_some_and(|uses| uses.declares.contains(scenario));
     let home = parts.iter().find(|(_, own)| own.iter().any(&declares));
     // A scenario that is not found may depend on all of them.
@@ -133,7 +133,7 @@ mod tests {
             let file = File::new(&path, code.as_bytes());
             (path, file)
         };
-        Files(list.iter().map(file).collect())
+        list.iter().map(file).collect()
     }
 
     #[test]

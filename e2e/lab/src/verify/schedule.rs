@@ -1,9 +1,8 @@
-//! Schedules batches: workers for each resource take batches from its queue, in parallel with the others, once the
-//! resources that it waits for are done.
+//! Schedules batches: workers of each resource take its batches. Guests follow control planes, computations run beside
+//! both, and what needs the whole machine comes last.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -122,79 +121,49 @@ pub(super) fn run(
     run: &(dyn Fn(&Batch, &SyncSender<Event>) + Sync),
     on_end: impl FnMut(Unit, Outcome) -> Result<()>,
 ) -> Result<()> {
-    let mut queues: BTreeMap<Resource, VecDeque<Batch>> = BTreeMap::new();
-    for batch in batches {
-        queues.entry(batch.resource).or_default().push_back(batch);
-    }
-    let queues: BTreeMap<Resource, Mutex<VecDeque<Batch>>> = queues
-        .into_iter()
-        .map(|(resource, queue)| (resource, Mutex::new(queue)))
-        .collect();
-    let unfinished = Unfinished::of(queues.keys(), workers);
+    let queue = Mutex::new(batches);
     let (events, received) = sync_channel(64);
     thread::scope(|scope| {
-        for (resource, queue) in &queues {
-            for _ in 0..workers(*resource).max(1) {
-                let events = events.clone();
-                let unfinished = &unfinished;
-                scope.spawn(move || {
-                    let _finished = Finished(unfinished, *resource);
-                    unfinished.wait_for(resource.waits_for());
-                    while let Some(batch) = next(queue) {
-                        run(&batch, &events);
-                    }
-                });
-            }
-        }
-        drop(events);
+        scope.spawn(|| {
+            // Moved, so that the receiver learns of the end.
+            let events = events;
+            let run_all =
+                |resource| run_all(&queue, resource, workers, &|batch| run(batch, &events));
+            thread::scope(|scope| {
+                scope.spawn(|| run_all(Resource::Processor));
+                run_all(Resource::ControlPlane);
+                run_all(Resource::Guest);
+            });
+            run_all(Resource::Whole);
+        });
         follow(&received, on_end)
     })
 }
 
-fn next(queue: &Mutex<VecDeque<Batch>>) -> Option<Batch> {
+/// Runs the batches of one resource, by all of its workers.
+fn run_all(
+    queue: &Mutex<Vec<Batch>>,
+    resource: Resource,
+    workers: Workers,
+    run: &(dyn Fn(&Batch) + Sync),
+) {
+    let work = || {
+        while let Some(batch) = next(queue, resource) {
+            run(&batch);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..workers(resource).max(1) {
+            scope.spawn(work);
+        }
+    });
+}
+
+fn next(queue: &Mutex<Vec<Batch>>, resource: Resource) -> Option<Batch> {
     // A worker that panicked has left the queue consistent.
     let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.pop_front()
-}
-
-/// Number of active workers of each resource.
-struct Unfinished {
-    counts: Mutex<BTreeMap<Resource, usize>>,
-    changed: Condvar,
-}
-
-impl Unfinished {
-    fn of<'a>(resources: impl Iterator<Item = &'a Resource>, workers: Workers) -> Self {
-        let counts = resources.map(|resource| (*resource, workers(*resource).max(1)));
-        Self {
-            counts: Mutex::new(counts.collect()),
-            changed: Condvar::new(),
-        }
-    }
-
-    fn wait_for(&self, resources: &[Resource]) {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let some_left = |counts: &mut BTreeMap<Resource, usize>| {
-            let left = |resource| counts.get(resource).is_some_and(|count| *count > 0);
-            resources.iter().any(left)
-        };
-        drop(self.changed.wait_while(counts, some_left));
-    }
-}
-
-/// Marks a worker as finished, even if it panics, since others wait for it.
-struct Finished<'a>(&'a Unfinished, Resource);
-
-impl Drop for Finished<'_> {
-    fn drop(&mut self) {
-        let Self(unfinished, resource) = self;
-        let counts = unfinished.counts.lock();
-        let mut counts = counts.unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(resource) {
-            *count = count.saturating_sub(1);
-        }
-        unfinished.changed.notify_all();
-    }
+    let first = queue.iter().position(|batch| batch.resource == resource)?;
+    Some(queue.remove(first))
 }
 
 fn follow(
@@ -228,12 +197,7 @@ mod tests {
     use crate::tiers::{Scenario, Targets};
 
     fn unit(work: Work) -> Unit {
-        Unit {
-            tier: "t",
-            name: work.name(),
-            work,
-            key: String::new(),
-        }
+        Unit::new("t", work, String::new())
     }
 
     fn guest(name: &'static str, seconds: u16) -> Unit {
@@ -294,13 +258,8 @@ mod tests {
             thread::sleep(Duration::from_millis(20));
             ended.lock().unwrap().push(batch.resource);
         };
-        run(
-            batches(units, |_| 2, expected),
-            |_| 2,
-            &run_one,
-            |_, _| Ok(()),
-        )
-        .unwrap();
+        let batches = batches(units, |_| 2, expected);
+        run(batches, |_| 2, &run_one, |_, _| Ok(())).unwrap();
         let running = running.into_inner().unwrap();
         assert_eq!(running.len(), 5);
         for (resource, ended) in running {
@@ -326,16 +285,11 @@ mod tests {
             }
         };
         let mut ended = Vec::new();
-        run(
-            batches,
-            |_| 2,
-            &run_one,
-            |unit, _| {
-                ended.push(unit.name);
-                Ok(())
-            },
-        )
-        .unwrap();
+        let on_end = |unit: Unit, _| {
+            ended.push(unit.name);
+            Ok(())
+        };
+        run(batches, |_| 2, &run_one, on_end).unwrap();
         ended.sort();
         assert_eq!(ended, ["a", "b", "c"]);
     }

@@ -3,35 +3,39 @@
 //! The output of runners goes to standard output; messages for `cargo verify` follow [`crate::closing::ASIDE`].
 
 use std::io::{self, Write};
+use std::mem::discriminant;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum as _;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
 
 use crate::closing::Aside;
 use crate::nested::{self, Binary, Profile};
-use crate::progress::{print, say};
+use crate::progress::{print, say, unix_time};
 use crate::scenarios::{Mode, NFTABLES, Place, RUN};
-use crate::tiers::{Scenario, TIERS, Targets, Work};
+use crate::tiers::{TIERS, Targets, Work};
 use crate::tools::Release;
 use crate::traced::Traces;
 use crate::{
     cluster, demo, fuzz, images, kernels, mutate, process, real, scenarios, test_builds,
-    test_program,
+    test_program, tiers,
 };
 
 /// Number of seeds of the simulation in long runs.
 const LONG_SIMULATION: &str = "10000";
 
 /// Options for running units.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Args)]
 pub struct How {
-    /// The kernel for units that need IPVS.
-    pub place: Place,
-    /// Whether long forms run.
+    /// Runs the long forms too: every mutation, long soaks, more nodes
+    #[arg(long)]
     pub long: bool,
-    /// The seed of random choices.
+    /// Seed of the random choices, to repeat another run; default: from the clock
+    #[arg(long, value_name = "N", default_value_t = unix_time(), hide_default_value = true)]
     pub seed: u64,
+    /// Where tests run that need a kernel with IPVS
+    #[arg(long = "where", value_enum, default_value_t = Place::Auto)]
+    pub place: Place,
 }
 
 /// Runs the units of one batch, named `TIER/NAME`, and returns whether all passed.
@@ -66,45 +70,36 @@ fn named(name: &str) -> Result<Work> {
     Ok(work)
 }
 
+/// Runs one unit, or scenarios of one kind.
 fn run_all(work: &[Work], how: How) -> Result<bool> {
-    let sink = &mut io::stdout();
+    let first = *work.first().context("a batch has units")?;
+    let is_same = |other: &Work| discriminant(other) == discriminant(&first);
+    let are_scenarios = matches!(first, Work::Scenario(_) | Work::Cluster(_));
+    ensure!(
+        work.len() == 1 || are_scenarios && work.iter().all(is_same),
+        "only scenarios of one kind run in one batch"
+    );
+    let names = work.iter().map(|work| work.name());
+    let words: Vec<String> = names.chain(how.words()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    run_one(first, &words, how, &mut io::stdout())
+}
+
+/// Runs a unit. `words`: scenarios with the options of their program, if it is one.
+fn run_one(work: Work, words: &[&str], how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
     match work {
-        [Work::Scenario(_), ..] => {
-            let words = in_batch(work, |work| match work {
-                Work::Scenario(scenario) => Some(scenario),
-                _ => None,
-            })?;
-            let words = [vec!["run".to_owned()], words, how.words()].concat();
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        Work::Scenario(_) => {
+            let words = [&[RUN], words].concat();
             Ok(scenarios::run(&words, how.place, Mode::default(), sink)? == 0)
         }
-        [Work::Cluster(_), ..] => {
-            let words = in_batch(work, |work| match work {
-                Work::Cluster(scenario) => Some(scenario),
-                _ => None,
-            })?;
-            let words = [words, how.words()].concat();
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            Ok(cluster::run_scenarios(Release::Usual, &words, sink)? == 0)
+        Work::Cluster(_) => {
+            let (profile, release) = (Profile::Dev, Release::Usual);
+            Ok(cluster::run_scenarios(profile, release, words, sink)? == 0)
         }
-        [work] => run_one(*work, how, sink),
-        _ => bail!("only scenarios of one kind run in one batch"),
-    }
-}
-
-fn in_batch(work: &[Work], of: impl Fn(Work) -> Option<Scenario>) -> Result<Vec<String>> {
-    let names = work
-        .iter()
-        .map(|work| of(*work).map(|scenario| scenario.name.to_owned()));
-    let names: Option<Vec<String>> = names.collect();
-    names.context("only scenarios of one kind run in one batch")
-}
-
-fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
-    match work {
         Work::Check(_, words) => {
             let mut command = process::cargo()?;
-            command.args(words).env("RUSTDOCFLAGS", "-D warnings");
+            command.args(words.split(' '));
+            command.env("RUSTDOCFLAGS", "-D warnings");
             Ok(nested::stream(&mut command, sink)?.success())
         }
         Work::Tests(package, targets) => run_tests(package, targets, sink, |binary, sink| {
@@ -112,21 +107,13 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
         }),
         Work::Schedules => run_built(&test_builds::of_schedules()?, how, sink),
         Work::ShippedTests(packages) => run_built(&test_builds::as_shipped(packages)?, how, sink),
-        Work::ShippedScenarios(names) => {
-            let mode = Mode {
-                profile: Profile::AsShipped,
-                ..Mode::default()
-            };
-            let seed = how.seed.to_string();
-            let words = [&["run"], names, &["--seed", &seed]].concat();
-            Ok(scenarios::run(&words, how.place, mode, sink)? == 0)
-        }
-        Work::Nftables(names) => run_nftables(names, how, sink),
+        Work::ShippedScenarios(names) => run_scenarios(names, &[], Profile::AsShipped, how, sink),
+        Work::Nftables(names) => run_scenarios(names, &NFTABLES, Profile::Dev, how, sink),
         Work::ShippedCluster(names) => {
             let seed = how.seed.to_string();
             let words = [names, &["--seed", &seed]].concat();
             let (profile, release) = (Profile::AsShipped, Release::Usual);
-            Ok(cluster::run_scenarios_of(profile, release, &words, sink)? == 0)
+            Ok(cluster::run_scenarios(profile, release, &words, sink)? == 0)
         }
         // For all packages together: for a part of them, cargo would choose other features of dependencies and build
         // them again.
@@ -142,7 +129,9 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             })
         }
         Work::Kernel(version) => kernels::run(&[version.to_owned()], &[], sink),
-        Work::Kubernetes(release) => Ok(cluster::run_scenarios(release, &["--all"], sink)? == 0),
+        Work::Kubernetes(release) => {
+            Ok(cluster::run_scenarios(Profile::Dev, release, &["--all"], sink)? == 0)
+        }
         Work::Mutations(subject) => mutate::run(subject, None, how.long, sink),
         Work::Fuzz => run_fuzzer(how, sink),
         Work::Images(profile) => images::verify(profile, sink),
@@ -153,30 +142,40 @@ fn run_one(work: Work, how: How, sink: &mut (dyn Write + Send)) -> Result<bool> 
             Ok(real::run(&words, sink)? == 0)
         }
         Work::RealCommand(name) => Ok(real::run(&[name], sink)? == 0),
-        Work::Demo => Ok(demo::run(how.place, Mode::default(), &[], sink)? == 0),
-        Work::NftablesDemo => Ok(demo::run(how.place, Mode::default(), &NFTABLES, sink)? == 0),
+        Work::Demo(options) => Ok(demo::run(how.place, Mode::default(), options, sink)? == 0),
         Work::ClusterDemo => {
             // No person watches Jaeger in this run.
             let traces = Traces::default();
             Ok(demo::run_cluster(how.place, Some(&traces), sink)? == 0)
         }
-        Work::Scenario(_) | Work::Cluster(_) => bail!("a scenario runs in a batch"),
     }
 }
 
-/// Runs scenarios with the nftables dataplane.
-fn run_nftables(names: &[&str], how: How, sink: &mut (dyn Write + Send)) -> Result<bool> {
+/// Runs scenarios with these options and the seed of this run.
+fn run_scenarios(
+    names: &[&str],
+    options: &[&str],
+    profile: Profile,
+    how: How,
+    sink: &mut (dyn Write + Send),
+) -> Result<bool> {
     let seed = how.seed.to_string();
-    let words = [&[RUN], names, &NFTABLES, &["--seed", &seed]].concat();
-    Ok(scenarios::run(&words, how.place, Mode::default(), sink)? == 0)
+    let words = [&[RUN], names, options, &["--seed", &seed]].concat();
+    let mode = Mode {
+        profile,
+        ..Mode::default()
+    };
+    Ok(scenarios::run(&words, how.place, mode, sink)? == 0)
 }
 
 fn run_fuzzer(how: How, sink: &mut dyn Write) -> Result<bool> {
     let order = fuzz::Order {
         targets: Vec::new(),
-        limit: fuzz::Limit::Seconds(fuzz::LONG_SECONDS),
+        runs: 0,
+        seconds: Some(fuzz::LONG_SECONDS),
         seed: how.seed,
-        json: false,
+        output: fuzz::Format::Table,
+        cases: None,
     };
     fuzz::run(&order, sink)
 }
@@ -244,30 +243,17 @@ fn is_among(binary: &Binary, package: &str, targets: Targets) -> bool {
         && binary.package == package
         && match targets {
             // Tests outside a plain `cargo test` have a unit of their own.
-            Targets::All => !is_integration || !runs_by_name(package, &binary.name),
+            Targets::All => !is_integration || !tiers::run_by_name(package, &binary.name),
             Targets::Library => !is_integration,
             Targets::Named(tests) => is_integration && tests.contains(&binary.name.as_str()),
         }
 }
 
-fn runs_by_name(package: &str, test: &str) -> bool {
-    let mut all = TIERS.iter().flat_map(|tier| tier.all());
-    all.any(|work| match work {
-        Work::Tests(of, Targets::Named(tests)) | Work::IpvsTest(of, Targets::Named(tests), _) => {
-            of == package && tests.contains(&test)
-        }
-        _ => false,
-    })
-}
-
 impl How {
     /// As options of the command that runs units.
     pub(super) fn options(self) -> Vec<String> {
-        let place = self.place.to_possible_value();
-        let place = place
-            .map(|place| place.get_name().to_owned())
-            .unwrap_or_default();
-        [vec![format!("--where={place}")], self.words()].concat()
+        let place = format!("--where={}", tiers::name_of(&self.place));
+        [vec![place], self.words()].concat()
     }
 
     /// As options of the scenarios' program.

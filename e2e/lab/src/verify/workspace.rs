@@ -12,39 +12,43 @@ use crate::process;
 #[derive(Debug)]
 pub(super) struct Workspace {
     packages: BTreeMap<String, Package>,
-    /// Names by folder.
+    /// Names by folder, relative to the workspace.
     folders: BTreeMap<PathBuf, String>,
-}
-
-/// One package.
-#[derive(Debug)]
-struct Package {
-    /// Its folder, relative to the workspace.
-    folder: PathBuf,
-    /// Packages of the workspace that its library and programs depend on.
-    needs: BTreeSet<String>,
-    /// Further packages that its tests depend on.
-    tests_need: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
 struct Metadata {
-    packages: Vec<MetadataPackage>,
+    packages: Vec<Package>,
     workspace_root: PathBuf,
 }
 
-#[derive(Deserialize)]
-struct MetadataPackage {
+#[derive(Debug, Deserialize)]
+struct Package {
     name: String,
     manifest_path: PathBuf,
     dependencies: Vec<Dependency>,
+    /// Its folder, relative to the workspace.
+    #[serde(skip)]
+    folder: PathBuf,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Dependency {
     name: String,
     kind: Option<String>,
+    /// Set for packages of the workspace.
     path: Option<PathBuf>,
+}
+
+impl Package {
+    /// Packages of the workspace that it depends on: for its tests only, or for everything else.
+    fn needs(&self, for_tests: bool) -> impl Iterator<Item = &str> {
+        let dependencies = self.dependencies.iter().filter(move |dependency| {
+            let is_for_tests = dependency.kind.as_deref() == Some("dev");
+            dependency.path.is_some() && is_for_tests == for_tests
+        });
+        dependencies.map(|dependency| &*dependency.name)
+    }
 }
 
 impl Workspace {
@@ -63,33 +67,14 @@ impl Workspace {
     fn parse(text: &str) -> Result<Self> {
         let metadata: Metadata =
             serde_json::from_str(text).context("reading what `cargo metadata` prints")?;
-        let package = |package: MetadataPackage| {
+        let (mut packages, mut folders) = (BTreeMap::new(), BTreeMap::new());
+        for mut package in metadata.packages {
             let folder = package.manifest_path.parent().unwrap_or(Path::new(""));
-            let folder = folder.strip_prefix(&metadata.workspace_root)?.to_owned();
-            let (mut needs, mut tests_need) = (BTreeSet::new(), BTreeSet::new());
-            for dependency in package.dependencies {
-                match (dependency.path, dependency.kind.as_deref()) {
-                    (None, _) => false,
-                    (Some(_), Some("dev")) => tests_need.insert(dependency.name),
-                    (Some(_), _) => needs.insert(dependency.name),
-                };
-            }
-            let read = Package {
-                folder,
-                needs,
-                tests_need,
-            };
-            Ok((package.name, read))
-        };
-        let packages = metadata.packages.into_iter().map(package);
-        let packages: BTreeMap<String, Package> = packages.collect::<Result<_>>()?;
-        let by_folder = packages
-            .iter()
-            .map(|(name, package)| (package.folder.clone(), name.clone()));
-        Ok(Self {
-            folders: by_folder.collect(),
-            packages,
-        })
+            package.folder = folder.strip_prefix(&metadata.workspace_root)?.to_owned();
+            folders.insert(package.folder.clone(), package.name.clone());
+            packages.insert(package.name.clone(), package);
+        }
+        Ok(Self { packages, folders })
     }
 
     /// The folder of a package, relative to the workspace.
@@ -113,7 +98,7 @@ impl Workspace {
                 continue;
             };
             if all.insert(name.as_str()) {
-                todo.extend(package.needs.iter().map(String::as_str));
+                todo.extend(package.needs(false));
             }
         }
         all
@@ -121,12 +106,9 @@ impl Workspace {
 
     /// The same for the tests of a package.
     pub(super) fn tests_built_from(&self, package: &str) -> BTreeSet<&str> {
-        let tests = self
-            .packages
-            .get(package)
-            .map(|package| &package.tests_need);
+        let tests = self.packages.get(package).into_iter();
         let mut roots = vec![package];
-        roots.extend(tests.into_iter().flatten().map(String::as_str));
+        roots.extend(tests.flat_map(|package| package.needs(true)));
         self.built_from(&roots)
     }
 }

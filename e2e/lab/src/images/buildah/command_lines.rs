@@ -15,19 +15,9 @@ pub(super) fn copy(recipe: &Recipe, root: &Path) -> Vec<String> {
 pub(super) fn configure(recipe: &Recipe, labels: &[(&str, String)]) -> Vec<String> {
     let entrypoint = format!("[\"{}\"]", contents::place_of(recipe));
     let path = format!("PATH={}", recipe::PATH);
-    let mut all = words(&[
-        "config",
-        "--user",
-        recipe.user,
-        "--workingdir",
-        "/",
-        "--entrypoint",
-        &entrypoint,
-        "--env",
-        &path,
-        "--created-by",
-        "cargo lab image",
-    ]);
+    let mut all = words(&["config", "--user", recipe.user, "--workingdir", "/"]);
+    all.extend(words(&["--entrypoint", &entrypoint, "--env", &path]));
+    all.extend(words(&["--created-by", "cargo lab image"]));
     for (key, value) in labels {
         for option in ["--label", "--annotation"] {
             all.extend(words(&[option, &format!("{key}={value}")]));
@@ -43,19 +33,10 @@ pub(super) fn configure(recipe: &Recipe, labels: &[(&str, String)]) -> Vec<Strin
 /// here: otherwise pushing would compress it and change its digest in the registry.
 pub(super) fn commit(recipe: &Recipe, archive: &Path, reference: &str) -> Vec<String> {
     let archive = format!("oci-archive:{}:{reference}", archive.display());
-    words(&[
-        "commit",
-        "--quiet",
-        "--format",
-        "oci",
-        "--timestamp",
-        "0",
-        "--identity-label=false",
-        "--disable-compression=false",
-        "--rm",
-        recipe.name,
-        &archive,
-    ])
+    let options = "commit --quiet --format oci --timestamp 0 --identity-label=false \
+                   --disable-compression=false --rm";
+    let options = options.split(' ').chain([recipe.name, &archive]);
+    options.map(str::to_owned).collect()
 }
 
 /// Runs a command in a container, with only these capabilities.

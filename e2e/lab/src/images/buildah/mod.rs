@@ -68,23 +68,37 @@ impl Store {
     /// They cannot; the message has the remedy.
     pub(super) fn probe(&self) -> Result<()> {
         const NAME: &str = "probe";
-        usable(&self.folder)?;
+        if !is_usable(&self.folder) {
+            bail!(
+                "there is a colon in {}, which buildah takes for the beginning of a tag; name another \
+                 folder in XDG_CACHE_HOME",
+                self.folder.display()
+            );
+        }
         self.run(&words(&["from", "--name", NAME, "scratch"]))?;
         // The expected error: the program does not exist.
         self.run_in(NAME, &[], &words(&["/nothing"]))?;
         self.run(&words(&["rm", NAME])).map(drop)
     }
 
-    /// Builds an archive of an image with the contents of this folder.
+    /// Builds an archive of an image with the contents of the folder `root`. `labels`: its configuration and
+    /// annotations; `reference`: its name with the tag.
     ///
     /// # Errors
     /// Buildah failed; the message has the remedy.
-    pub(super) fn build(&self, recipe: &Recipe, what: &Build<'_>) -> Result<()> {
+    pub(super) fn build(
+        &self,
+        recipe: &Recipe,
+        root: &Path,
+        labels: &[(&'static str, String)],
+        archive: &Path,
+        reference: &str,
+    ) -> Result<()> {
         let steps = [
             words(&["from", "--name", recipe.name, "scratch"]),
-            copy(recipe, what.root),
-            configure(recipe, what.labels),
-            commit(recipe, what.archive, what.reference),
+            copy(recipe, root),
+            configure(recipe, labels),
+            commit(recipe, archive, reference),
         ];
         for step in steps {
             self.run(&step)?;
@@ -214,18 +228,6 @@ impl Drop for Store {
     }
 }
 
-/// The inputs of an archive.
-pub(super) struct Build<'a> {
-    /// The contents of the image.
-    pub(super) root: &'a Path,
-    /// Its configuration and annotations.
-    pub(super) labels: &'a [(&'static str, String)],
-    /// Path of the archive.
-    pub(super) archive: &'a Path,
-    /// Its name with the tag.
-    pub(super) reference: &'a str,
-}
-
 /// The remedy for a failure caused by the machine.
 pub(super) fn remedy(said: &str) -> Option<&'static str> {
     const NO_SPACE: &[&str] = &[
@@ -263,19 +265,9 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
     }
 }
 
-/// Rejects a folder whose name buildah would parse as an image name.
-///
-/// # Errors
-/// Its name contains a colon.
-fn usable(folder: &Path) -> Result<()> {
-    if folder.to_string_lossy().contains(':') {
-        bail!(
-            "there is a colon in {}, which buildah takes for the beginning of a tag; name another \
-             folder in XDG_CACHE_HOME",
-            folder.display()
-        );
-    }
-    Ok(())
+/// Whether buildah would not parse the name of this folder as an image name.
+fn is_usable(folder: &Path) -> bool {
+    !folder.to_string_lossy().contains(':')
 }
 
 #[cfg(test)]
@@ -299,6 +291,6 @@ mod tests {
             None
         );
         assert_eq!(remedy("`buildah from` failed: bad name"), None);
-        assert!(usable(Path::new("/a:b")).is_err() && usable(Path::new("/a/b")).is_ok());
+        assert!(!is_usable(Path::new("/a:b")) && is_usable(Path::new("/a/b")));
     }
 }
