@@ -67,6 +67,18 @@ pub enum Place {
     Auto,
 }
 
+impl Place {
+    /// The options of `cargo lab scenarios` for it.
+    #[must_use]
+    pub fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Auto => &[],
+            Self::Here => &["--where", "here"],
+            Self::Guest => &["--where", "guest"],
+        }
+    }
+}
+
 /// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mode {
@@ -127,15 +139,11 @@ fn or_here(place: Place, words: &[&str]) -> Result<Place> {
     })
 }
 
-/// Whether this machine's kernel can run this without IPVS: it has nftables where containers run, and SCTP is only needed
-/// by the servers of most scenarios.
+/// Whether this machine's kernel can run this without IPVS: it has nftables where containers run.
 fn serves_here(words: &[&str]) -> Result<bool> {
     let without_ipvs =
         words.windows(2).any(|pair| pair == NFTABLES) || words.contains(&"--dataplane=nftables");
-    let needs_sctp = words.first() == Some(&RUN);
-    Ok(without_ipvs
-        && packages::is_root()?
-        && (!needs_sctp || kernel_has("sctp", Path::new("/proc/net/sctp"))?))
+    Ok(without_ipvs && packages::is_root()?)
 }
 
 /// They are large, so runs without that scenario do not include them.

@@ -26,10 +26,11 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Starts a server in every pod.
+    /// Starts a server in every pod, for all protocols that this kernel has.
     pub(crate) fn in_pods(topology: &Topology) -> Result<Vec<Server>> {
-        let start =
-            |pod: Pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &POD_PORTS);
+        let mut ports = POD_PORTS.to_vec();
+        ports.retain(|(protocol, _)| protocol.is_spoken_here());
+        let start = |pod: Pod| Server::start(topology.of(Resident::Pod(pod))?, &pod.name(), &ports);
         Pod::all().map(start).collect()
     }
 

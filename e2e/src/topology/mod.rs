@@ -166,7 +166,7 @@ fn families() -> &'static [Family] {
 }
 
 /// Kubernetes asks for this module wherever pods share a bridge.
-fn load_bridge_filters() -> Result<()> {
+pub(crate) fn load_bridge_filters() -> Result<()> {
     if Path::new(BRIDGE_FILTERS).exists() {
         return Ok(());
     }

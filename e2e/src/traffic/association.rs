@@ -87,6 +87,12 @@ pub(super) fn listeners(port: u16) -> io::Result<Vec<UdpSocket>> {
     Ok(sockets)
 }
 
+/// Whether this kernel has SCTP; it loads the module if necessary.
+pub(super) fn kernel_has_sctp() -> bool {
+    let any = Ipv4Addr::UNSPECIFIED.into();
+    new_socket(any, SockType::SeqPacket, SockFlag::empty()).is_ok()
+}
+
 fn new_socket(of: IpAddr, style: SockType, flags: SockFlag) -> io::Result<OwnedFd> {
     let family = if of.is_ipv4() {
         AddressFamily::Inet

@@ -27,6 +27,14 @@ pub enum Protocol {
     Icmp,
 }
 
+impl Protocol {
+    /// Whether programs of this machine speak it: some kernels have no SCTP.
+    #[must_use]
+    pub fn is_spoken_here(self) -> bool {
+        self != Self::Sctp || association::kernel_has_sctp()
+    }
+}
+
 impl std::fmt::Display for Protocol {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -4,7 +4,7 @@
 use super::{SIMULATION, Scenario, Targets, Tier, Work};
 use crate::mutate::Subject;
 use crate::nested::Profile;
-use crate::scenarios::NFTABLES;
+use crate::scenarios::{NFTABLES, Place};
 use crate::tools::Release;
 
 const fn scenario(name: &'static str, seconds: u16) -> Scenario {
@@ -132,20 +132,37 @@ pub const TIERS: &[Tier] = &[
         name: "nftables",
         title: "scenarios and the demo with the nftables dataplane",
         work: &[
-            Work::Nftables(&["draining", "udp", "addresses"]),
+            Work::Nftables(
+                Place::Auto,
+                &[
+                    "packet-path",
+                    "external-path",
+                    "addresses",
+                    "drift",
+                    "draining",
+                    "udp",
+                    "restarts",
+                ],
+            ),
             Work::Demo(&NFTABLES),
         ],
-        long: &[Work::Nftables(&[
-            "restarts",
-            "rollout",
-            "coexistence",
-            "packet-path",
-            "external-path",
-            "detection-modes",
-            "drift",
-            "faults",
-            "metrics",
-        ])],
+        long: &[
+            Work::Nftables(
+                Place::Auto,
+                &[
+                    "rollout",
+                    "coexistence",
+                    "detection-modes",
+                    "faults",
+                    "metrics",
+                ],
+            ),
+            // This machine's kernel may have no SCTP.
+            Work::Nftables(
+                Place::Guest,
+                &["packet-path", "external-path", "coexistence"],
+            ),
+        ],
     },
     Tier {
         name: "mutations",

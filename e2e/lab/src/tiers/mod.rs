@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use crate::fuzz::LONG_SECONDS;
 use crate::mutate::Subject;
 use crate::nested::Profile;
-use crate::scenarios::NFTABLES;
+use crate::scenarios::{NFTABLES, Place};
 use crate::test_builds;
 use crate::tools::Release;
 pub use list::{DOCUMENTS, LONG, TIERS, TIMED};
@@ -28,8 +28,8 @@ pub enum Work {
     IpvsTest(&'static str, Targets, &'static [&'static str]),
     /// A scenario of `portolan-scenarios run`, on a kernel with IPVS.
     Scenario(Scenario),
-    /// Scenarios with the nftables dataplane, on a kernel with what they need.
-    Nftables(&'static [&'static str]),
+    /// Scenarios with the nftables dataplane.
+    Nftables(Place, &'static [&'static str]),
     /// Scenarios on the kernel of another Debian release, by the first two numbers of its version.
     Kernel(&'static str),
     /// A scenario of `portolan-scenarios cluster`, on a real API server.
@@ -109,7 +109,8 @@ impl Work {
             Self::IpvsTest(package, ..) => package.to_owned(),
             Self::Examples(_) => "examples".to_owned(),
             Self::Scenario(scenario) | Self::Cluster(scenario) => scenario.name.to_owned(),
-            Self::Nftables(names) => names.join(" "),
+            Self::Nftables(Place::Guest, names) => format!("{} in a guest", names.join(" ")),
+            Self::Nftables(_, names) => names.join(" "),
             Self::Kernel(version) => version.to_owned(),
             Self::Kubernetes(release) => name_of(&release),
             Self::Mutations(subject) => name_of(&subject),
@@ -146,9 +147,9 @@ impl Work {
             Self::IpvsTest(..) => "cargo verify --tier guest".to_owned(),
             Self::Scenario(scenario) => format!("cargo lab scenarios {}", scenario.name),
             Self::Cluster(scenario) => format!("cargo lab cluster {}", scenario.name),
-            Self::Nftables(names) => {
-                let names = names.join(" ");
-                format!("cargo lab scenarios {names} {}", NFTABLES.join(" "))
+            Self::Nftables(place, names) => {
+                let words = [names, &NFTABLES[..], place.words()].concat().join(" ");
+                format!("cargo lab scenarios {words}")
             }
             Self::Kernel(version) => format!("cargo lab kernels --kernel {version}"),
             Self::Kubernetes(release) => {
@@ -234,7 +235,7 @@ impl Work {
         let first = test.split("::").next();
         match self {
             Self::Tests(package, _) | Self::IpvsTest(package, ..) => first == Some(package),
-            Self::Nftables(names) => first.is_some_and(|first| names.contains(&first)),
+            Self::Nftables(_, names) => first.is_some_and(|first| names.contains(&first)),
             _ => first == Some(&*self.name()),
         }
     }

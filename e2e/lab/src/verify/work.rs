@@ -108,7 +108,14 @@ fn run_one(work: Work, words: &[&str], how: How, sink: &mut (dyn Write + Send)) 
         Work::Schedules => run_built(&test_builds::of_schedules()?, how, sink),
         Work::ShippedTests(packages) => run_built(&test_builds::as_shipped(packages)?, how, sink),
         Work::ShippedScenarios(names) => run_scenarios(names, &[], Profile::AsShipped, how, sink),
-        Work::Nftables(names) => run_scenarios(names, &NFTABLES, Profile::Dev, how, sink),
+        Work::Nftables(place, names) => {
+            let place = match place {
+                Place::Auto => how.place,
+                place => place,
+            };
+            let how = How { place, ..how };
+            run_scenarios(names, &NFTABLES, Profile::Dev, how, sink)
+        }
         Work::ShippedCluster(names) => {
             let seed = how.seed.to_string();
             let words = [names, &["--seed", &seed]].concat();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::{Checks, Lab, NODE_B};
-use crate::program::Program;
+use crate::topology::load_bridge_filters;
 use crate::topology::world::Node;
 
 const SETTINGS: [&str; 2] = [
@@ -16,7 +16,7 @@ const SETTINGS: [&str; 2] = [
 ];
 
 pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    Program::Modprobe.run(&["br_netfilter"])?;
+    load_bridge_filters()?;
     let off = SETTINGS.map(|name| (name.to_owned(), "0"));
     lab.node(Node::B)?.set(&off)?;
     lab.ip(NODE_B, "link add cni9 type bridge")?;

@@ -57,8 +57,10 @@ const EMPTY: [(Protocol, u16); 6] = [
 
 /// S-224: a daemon on the port of a frontend without endpoints receives nothing.
 fn without_endpoints(lab: &Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let daemon = Server::start(&lab.node(Node::A)?, "squatter", &EMPTY)?;
-    for (protocol, port) in EMPTY {
+    let mut served = EMPTY.to_vec();
+    served.retain(|(protocol, _)| protocol.is_spoken_here());
+    let daemon = Server::start(&lab.node(Node::A)?, "squatter", &served)?;
+    for (protocol, port) in served {
         for address in ["192.168.50.11", "[fd00:50::11]"] {
             let to: &str = &format!("{address}:{port}");
             let refused = [OUTSIDE, "pod-a3", "pod-b3", "node-b"]

@@ -11,6 +11,7 @@ use super::super::extra::{Extra, cluster_ip};
 use super::{Checks, FIRST, Lab, NODE, file};
 use crate::dataplane::Dataplane;
 use crate::program::Program;
+use crate::topology::load_bridge_filters;
 use crate::topology::world::{Family, Resident};
 use crate::waits::{LATER, SOON};
 use crate::{console, mounts, witness};
@@ -117,7 +118,7 @@ const BRIDGES: &str = "net/bridge/bridge-nf-call-iptables";
 
 /// S-225: interfaces added later need settings too, which cannot be written either.
 fn late_interfaces(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    Program::Modprobe.run(&["br_netfilter"])?;
+    load_bridge_filters()?;
     let node = lab.node(NODE)?;
     let before = node.inside(|| Ok(std::fs::read_to_string(settings_file(BRIDGES))?))?;
     node.set(&[(BRIDGES.to_owned(), "0")])?;

@@ -8,6 +8,17 @@ use crate::harness::Lab;
 use crate::traffic::client::Attempt;
 use crate::traffic::server::Server;
 
+/// The rows whose protocol this kernel has, and the number of the others.
+pub(super) fn spoken_here<'row>(
+    rows: impl IntoIterator<Item = &'row Row>,
+) -> (Vec<&'row Row>, usize) {
+    let mut rows: Vec<_> = rows.into_iter().collect();
+    let all = rows.len();
+    rows.retain(|row| row.protocol.is_spoken_here());
+    let others = all - rows.len();
+    (rows, others)
+}
+
 impl<S: Sync> Lab<'_, S> {
     /// Runs cells one after the other; those that wait for nothing wait together, at the end.
     pub(super) fn run_cells<'row>(

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::cell::Cell;
+use super::lab::spoken_here;
 use super::{Checks, conclude};
 use crate::console::Table;
 use crate::expectation::matrix::{Coordinates, Dimensions, Matrix};
@@ -22,10 +23,11 @@ pub(super) fn run(
     heading: &str,
     all: usize,
 ) -> Result<()> {
-    let cells = lab.run_cells(matrix.cells.values())?;
+    let (rows, unspoken) = spoken_here(matrix.cells.values());
+    let cells = lab.run_cells(rows)?;
     lab.heading(heading);
     lab.stage.console.table(&table(matrix, &cells)?);
-    conclude(lab.stage.console, checks, &cells, all)
+    conclude(lab.stage.console, checks, &cells, unspoken, all)
 }
 
 type Kind = (Protocol, Family);
