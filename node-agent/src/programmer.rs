@@ -295,6 +295,7 @@ impl<K: Kernel> Programmer<K> {
     fn report_settings(&mut self, outcome: &mut Outcome) {
         let mut unwritten = std::mem::take(&mut outcome.unwritten);
         unwritten.extend(self.ipv6_forwarding_warning());
+        unwritten.extend(self.ports_warning());
         self.health.set_unwritten(unwritten);
     }
 

@@ -57,10 +57,11 @@ impl Agent {
         let (send, applied) = watch::channel(Applied::default());
         let watch = Watch::default();
         let record = Record::open(state)?;
+        let state = state.to_owned();
         let thread = namespace.start("programmer", {
             let (plans, watch) = (plans.clone(), watch.clone());
             move || {
-                let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+                let mut kernel = LinuxKernel::open(IptablesChoice::Auto, &state)?;
                 let mut of_tables: Option<Opened> = None;
                 if let Some(tap) = tap {
                     kernel.tap(tap.clone());

@@ -39,8 +39,7 @@ fn settings(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     for (name, value) in &desired.sysctls {
         let found = observed.sysctls.get(name);
         if !found.is_some_and(|found| sysctls::is_enough(name, found, value)) {
-            let value = sysctls::with_found(name, found.map(|found| &**found), value);
-            let name = name.clone();
+            let (name, value) = (name.clone(), value.clone());
             batch.push(Phase::Prepare, Op::Sysctl(SysctlOp { name, value }));
         }
     }

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use portolan_plan::Family;
 
+use crate::ports::Ports;
+
 /// The node's network without Portolan's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostNetwork {
@@ -22,7 +24,7 @@ pub struct HostNetwork {
 }
 
 /// Properties of the machine on which kernel settings depend, besides the network.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     /// The number of online processors; 0 if unknown.
     pub processors: u32,
@@ -33,6 +35,10 @@ pub struct Machine {
     pub limits_conntrack: bool,
     /// The reason if the machine has no IPv6.
     pub ipv6_off: Option<Ipv6Off>,
+    /// The ports from which the node connects (`ip_local_port_range`); empty if unknown.
+    pub local_ports: Ports,
+    /// The part of them that others than the agent reserve (`ip_local_reserved_ports`).
+    pub reserved_by_others: Ports,
 }
 
 /// Why a node has no IPv6 (S-182).
@@ -179,7 +185,7 @@ impl HostNetwork {
                 .collect()
         };
         own(self) == own(other)
-            && self.machine.ipv6_off == other.machine.ipv6_off
+            && self.machine == other.machine
             && ranges
                 .iter()
                 .all(|range| self.leaves_free(range) == other.leaves_free(range))

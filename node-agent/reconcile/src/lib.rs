@@ -28,6 +28,7 @@ mod op;
 mod owned;
 mod part;
 mod phase;
+mod ports;
 mod preconditions;
 mod real_servers;
 mod reschedule;
@@ -62,11 +63,14 @@ pub use op::{IpvsOp, LinkOp, Op, OpKind, RulesOp, SchedulerOp, SetOp, SysctlOp};
 pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
 pub use phase::Phase;
+pub use ports::Ports;
 pub use preconditions::ready;
 pub use real_servers::RealServers;
 pub use reschedule::{RESCHEDULED_AT_ONCE, postpones};
 pub use route::{PolicyAction, PolicyRule, RANGE_METRIC, ROUTE_PROTOCOL, Route};
 pub use server::{Scheduling, VirtualServer, flags};
 pub use set::{DesiredSet, LEFTOVER_SETS, SPARE_SET, SetEntry, SetId, SetKind, SetRole};
-pub use sysctls::{is_enough as sysctl_is_enough, sysctls, with_found as sysctl_with_found};
+pub use sysctls::{
+    RESERVED_PORTS, is_enough as sysctl_is_enough, ports_to_connect_from, ports_warning, sysctls,
+};
 pub use timeouts::Timeouts;

@@ -6,13 +6,15 @@
 mod conntrack;
 mod ports;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use portolan_plan::{Dataplane, LocalDetection, NodeEntry};
+use portolan_plan::{Dataplane, LocalDetection, NodeEntry, Protocol};
 
+pub use self::ports::{ports_to_connect_from, ports_warning};
 use crate::host::{HostAddress, HostNetwork, InterfaceKind};
+use crate::ports::Ports;
 
 /// Settings without which virtual servers do not work as the rules expect (S-83, S-174).
 const REQUIRED: [(&str, &str); 4] = [
@@ -32,8 +34,12 @@ const BRIDGED: [(&str, &str); 2] = [
     ("net.bridge.bridge-nf-call-ip6tables", "1"),
 ];
 
-/// The kernel settings that this node needs, with their values.
-pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<str>> {
+/// The kernel settings that a node with these node ports needs, with their values.
+pub fn sysctls(
+    node: &NodeEntry,
+    host: &HostNetwork,
+    node_ports: &BTreeSet<(Protocol, u16)>,
+) -> BTreeMap<Arc<str>, Arc<str>> {
     let mut wanted: BTreeMap<Arc<str>, Arc<str>> = REQUIRED
         .map(|(name, value)| (name.into(), value.into()))
         .into();
@@ -45,36 +51,28 @@ pub fn sysctls(node: &NodeEntry, host: &HostNetwork) -> BTreeMap<Arc<str>, Arc<s
     if has_bridged_pods(node, host) {
         wanted.extend(BRIDGED.map(|(name, value)| (name.into(), value.into())));
     }
-    let range = node.settings.node_port_range;
-    wanted.insert(RESERVED_PORTS.into(), range.to_string().into());
+    let own = ports::own(node.settings.node_port_range, &host.machine, node_ports);
+    let reserved = own.and(&host.machine.reserved_by_others);
+    wanted.insert(RESERVED_PORTS.into(), reserved.to_string().into());
     if node.settings.dataplane != Dataplane::Ipvs {
         wanted.retain(|name, _| !name.starts_with(OF_IPVS));
     }
     wanted
 }
 
-/// Ports that the kernel does not use as source ports of its own connections. If the source port is a node port, IPVS
-/// would treat the reply as a new connection to that node port (S-222).
-pub(crate) const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
+/// Ports that the kernel does not use as source ports of its own connections.
+pub const RESERVED_PORTS: &str = "net.ipv4.ip_local_reserved_ports";
 
 /// Whether a found value is sufficient. A larger limit or hash table of connection tracking is also fine:
-/// administrators may set one (S-220), and the kernel rounds the table size up. Additional reserved ports do no harm.
+/// administrators may set one (S-220), and the kernel rounds the table size up. Reserved ports are compared as a set.
 pub fn is_enough(name: &str, found: &str, wanted: &str) -> bool {
     let number = |text: &str| text.parse::<u64>().ok();
     match name {
         conntrack::BUCKETS | conntrack::MAX => {
             number(found).is_some_and(|found| Some(found) >= number(wanted))
         }
-        RESERVED_PORTS => ports::holds(found, wanted),
+        RESERVED_PORTS => Ports::parse(found) == Ports::parse(wanted),
         _ => found == wanted,
-    }
-}
-
-/// The value to write if the found value is not sufficient. Ports reserved by other programs are kept.
-pub fn with_found(name: &str, found: Option<&str>, wanted: &Arc<str>) -> Arc<str> {
-    match found {
-        Some(found) if name == RESERVED_PORTS => ports::joined(found, wanted).into(),
-        _ => wanted.clone(),
     }
 }
 
@@ -124,7 +122,7 @@ mod tests {
             let always = REQUIRED.iter().any(|(always, _)| *always == name);
             always || name == RESERVED_PORTS || name.starts_with("net.netfilter.")
         };
-        sysctls(node, host)
+        sysctls(node, host, &BTreeSet::new())
             .iter()
             .filter(|(name, _)| !usual(name))
             .map(|(name, value)| format!("{name}={value}"))
@@ -141,7 +139,7 @@ mod tests {
                 },
                 ..HostNetwork::default()
             };
-            sysctls(&node(), &host)
+            sysctls(&node(), &host, &BTreeSet::new())
                 .get("net.ipv4.vs.conn_reuse_mode")
                 .cloned()
         };
@@ -154,28 +152,38 @@ mod tests {
     }
 
     #[test]
-    fn larger_limits_and_more_ports_are_enough_and_smaller_ones_are_not() {
+    fn larger_limits_are_enough_and_smaller_ones_are_not() {
         for name in [conntrack::BUCKETS, conntrack::MAX] {
             assert!(is_enough(name, "65536", "32768") && is_enough(name, "32768", "32768"));
             assert!(!is_enough(name, "16384", "32768") && !is_enough(name, "", "32768"));
         }
-        assert!(
-            is_enough(RESERVED_PORTS, "80,30000-32800", "30000-32767"),
-            "S-222"
-        );
-        assert!(!is_enough(RESERVED_PORTS, "30000-32000", "30000-32767"));
+        for found in ["30000-32000", "80,30000-32767", ""] {
+            assert!(!is_enough(RESERVED_PORTS, found, "30000-32767"), "S-242");
+        }
+        assert!(is_enough(
+            RESERVED_PORTS,
+            "30000-31000,31001-32767",
+            "30000-32767"
+        ));
         assert!(!is_enough("net.ipv4.vs.conntrack", "2", "1"));
     }
 
     #[test]
     fn reserved_ports_of_others_stay() {
-        let written = |found| with_found(RESERVED_PORTS, found, &"30000-32767".into());
-        assert_eq!(&*written(None), "30000-32767");
-        assert_eq!(&*written(Some("")), "30000-32767");
-        assert_eq!(
-            &*written(Some("8080,40000-40010")),
-            "8080,30000-32767,40000-40010"
-        );
+        let reserved = |others: &str| {
+            let machine = Machine {
+                reserved_by_others: Ports::parse(others),
+                ..Machine::default()
+            };
+            let host = HostNetwork {
+                machine,
+                ..HostNetwork::default()
+            };
+            sysctls(&node(), &host, &BTreeSet::new())[RESERVED_PORTS].to_string()
+        };
+        assert_eq!(reserved(""), "30000-32767", "S-222");
+        let both = "8080,30000-32767,40000-40010";
+        assert_eq!(reserved("8080,40000-40010"), both, "S-242");
     }
 
     #[test]

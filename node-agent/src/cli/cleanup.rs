@@ -45,7 +45,7 @@ impl Cleanup {
             );
             None
         });
-        let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+        let mut kernel = LinuxKernel::open(IptablesChoice::Auto, &self.state.state_dir)?;
         let saved = SavedPlan::new(&self.state.state_dir, "");
         // Without a readable plan, the device has its default name.
         let plan = saved.read_of_any_node().unwrap_or_default();
@@ -131,13 +131,12 @@ fn remove_tables(kernel: &mut impl Kernel, failures: &mut Vec<String>) -> usize 
 /// Restores kernel settings that still have the agent's values. Returns their number.
 fn restore_settings(before: &SettingsBefore, failures: &mut Vec<String>) -> usize {
     let mut restored = 0;
-    for (name, setting) in before.all() {
-        let found = read_sysctl(&name.as_str().into()).map(|(_, found)| found);
-        // Another program may have changed the setting since.
-        if found.as_deref() != Some(&setting.written) {
+    for name in before.all().keys() {
+        let found = read_sysctl(&name.as_str().into());
+        let Some(value) = found.and_then(|(_, found)| before.restored(name, &found)) else {
             continue;
-        }
-        match restore_sysctl(name, &setting.before) {
+        };
+        match restore_sysctl(name, &value) {
             Ok(()) => restored += 1,
             Err(error) => failures.push(error.to_string()),
         }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use portolan_plan::{Dataplane, NodeEntry, NodePlan};
-use portolan_reconcile::{HostNetwork, SysctlOp, sysctl_is_enough, sysctl_with_found, sysctls};
+use portolan_plan::{Dataplane, NodeEntry, NodePlan, Protocol};
+use portolan_reconcile::{Facts, HostNetwork, SysctlOp, sysctl_is_enough, sysctls};
 use tracing::warn;
 
 use super::{DeviceArguments, StateArguments};
@@ -16,7 +17,6 @@ use crate::kernel::linux::{
     Links, Loaded, MODULES, load_module, machine, printed_value, read_sysctl, write_sysctl,
 };
 use crate::saved::SavedPlan;
-use crate::settings_before::SettingsBefore;
 
 /// Without this module, bridged packets bypass the iptables rules, and the `net.bridge.*` settings do not exist.
 const BRIDGES: &str = "br_netfilter";
@@ -62,32 +62,17 @@ impl Init {
         };
         let network = Links::open()?.observe(&self.device.name(Some(&node.settings)))?;
         let host = HostNetwork {
-            machine: machine::read(),
+            machine: machine::read(&self.state.state_dir),
             ..network.host
         };
-        let wanted = sysctls(&node, &host);
+        let wanted = sysctls(&node, &host, &node_ports(&plan, &host));
         if wanted.keys().any(|name| name.starts_with("net.bridge.")) {
             report.add("module", BRIDGES, load(BRIDGES));
         }
-        let mut before = self.settings_before();
         for (name, value) in wanted {
-            report.add("setting", &name, set(&name, &value, before.as_mut()));
-        }
-        if let Some(Err(error)) = before.map(|before| before.write()) {
-            warn!(
-                %error,
-                "cannot save the previous kernel settings, so `cleanup` cannot restore them; \
-                 is the state directory writable?"
-            );
+            report.add("setting", &name, set(&name, &value, &self.state.state_dir));
         }
         report.print()
-    }
-
-    /// The previous values of settings. A failure here must not prevent writing the settings.
-    fn settings_before(&self) -> Option<SettingsBefore> {
-        let read = SettingsBefore::read(&self.state.state_dir);
-        read.inspect_err(|error| warn!(%error, "cannot read the previous kernel settings"))
-            .ok()
     }
 
     /// The saved plan of this node, as far as it can be read.
@@ -160,32 +145,25 @@ fn load(module: &str) -> Result<String, KernelError> {
     Ok(description.into())
 }
 
+/// The node ports of a plan.
+fn node_ports(plan: &NodePlan, host: &HostNetwork) -> BTreeSet<(Protocol, u16)> {
+    Facts::new(plan, host).map_or_else(BTreeSet::new, |facts| facts.node_ports)
+}
+
 /// Writes a setting unless its value suffices. Returns a description of the present and the previous value.
-fn set(
-    name: &Arc<str>,
-    value: &Arc<str>,
-    before: Option<&mut SettingsBefore>,
-) -> Result<String, KernelError> {
+fn set(name: &Arc<str>, value: &Arc<str>, directory: &Path) -> Result<String, KernelError> {
     let found = read_sysctl(name).map(|(_, found)| found);
     if let Some(found) = &found
         && sysctl_is_enough(name, found, value)
     {
         return Ok(format!("is {}", printed_value(found)));
     }
-    let value = sysctl_with_found(name, found.as_deref(), value);
-    let name = name.clone();
+    let (name, value) = (name.clone(), value.clone());
     let description = match &found {
         Some(found) => format!("set to {value}, was {}", printed_value(found)),
         None => format!("set to {value}"),
     };
-    write_sysctl(&SysctlOp {
-        name: name.clone(),
-        value,
-    })?;
-    // Record the value as the kernel formats it, which may differ from the text written.
-    if let (Some(before), Some(found), Some((_, now))) = (before, &found, read_sysctl(&name)) {
-        before.note(&name, found, &now);
-    }
+    write_sysctl(&SysctlOp { name, value }, directory)?;
     Ok(description)
 }
 

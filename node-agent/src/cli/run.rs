@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -93,7 +93,7 @@ impl Run {
         let controllers = Controllers::new(addresses, self.trust.required()?);
         let record = Record::open(&self.state.state_dir)?;
         let named = NonZeroU32::new(self.service_metrics);
-        let kernel = open_kernel(self.iptables, named.is_some())?;
+        let kernel = open_kernel(self.iptables, &self.state.state_dir, named.is_some())?;
         set_limits();
         let plans = Arc::new(PlanWatch::default());
         let events = events(&kernel, &plans)?;
@@ -161,8 +161,12 @@ fn events(kernel: &LinuxKernel, plans: &Arc<PlanWatch>) -> anyhow::Result<[Event
     ])
 }
 
-fn open_kernel(iptables: IptablesChoice, counts: bool) -> Result<LinuxKernel, Missing> {
-    let mut kernel = LinuxKernel::open(iptables)?;
+fn open_kernel(
+    iptables: IptablesChoice,
+    state_dir: &Path,
+    counts: bool,
+) -> Result<LinuxKernel, Missing> {
+    let mut kernel = LinuxKernel::open(iptables, state_dir)?;
     if counts {
         kernel.count_traffic();
     }

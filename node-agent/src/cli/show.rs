@@ -51,7 +51,7 @@ pub(super) struct Show {
 
 impl Show {
     pub(super) fn execute(self) -> anyhow::Result<()> {
-        let mut kernel = LinuxKernel::open(IptablesChoice::Auto)?;
+        let mut kernel = LinuxKernel::open(IptablesChoice::Auto, &self.state.state_dir)?;
         loop {
             let text = self.look(&mut kernel)?;
             let mut out = std::io::stdout().lock();

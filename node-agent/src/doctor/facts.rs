@@ -138,7 +138,14 @@ impl Facts {
         let network = self.network.as_ref();
         network.map_or_else(
             |_| BTreeMap::new(),
-            |network| sysctls(&self.node_or_default(), &network.host),
+            |network| {
+                let ports = self.demanded().map(|facts| facts.node_ports);
+                sysctls(
+                    &self.node_or_default(),
+                    &network.host,
+                    &ports.unwrap_or_default(),
+                )
+            },
         )
     }
 

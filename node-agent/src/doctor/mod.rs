@@ -67,6 +67,8 @@ pub enum Check {
     Tables,
     /// How full the connection tracking table is.
     Conntrack,
+    /// Whether the node has enough ports to connect from.
+    ConnectPorts,
     /// The size of the IPVS connection table.
     ConnectionTable,
     /// The cost of estimating rates.
@@ -104,6 +106,7 @@ impl Check {
             Self::VirtualServers => "virtual-servers",
             Self::Tables => "tables",
             Self::Conntrack => "conntrack",
+            Self::ConnectPorts => "connect-ports",
             Self::ConnectionTable => "connection-table",
             Self::RateEstimation => "rate-estimation",
             Self::Clock => "clock",

@@ -7,7 +7,8 @@ use std::time::Duration;
 use portolan_plan::{Family, NodeEntry, NodePlan};
 use portolan_reconcile::rules::ObservedRules;
 use portolan_reconcile::{
-    Desired, HostNetwork, Ipv6Off, LinkOp, Network, Observed, Op, SetId, SetRole, sysctls,
+    Desired, HostNetwork, Ipv6Off, LinkOp, Network, Observed, Op, SetId, SetRole, ports_warning,
+    sysctls,
 };
 use tracing::{debug, info};
 
@@ -40,7 +41,9 @@ impl ReadParams {
 
     /// The kernel settings that are needed on a node with this network.
     fn sysctls(&self, host: &HostNetwork) -> BTreeSet<Arc<str>> {
-        sysctls(&self.node, host).into_keys().collect()
+        sysctls(&self.node, host, &BTreeSet::new())
+            .into_keys()
+            .collect()
     }
 }
 
@@ -280,6 +283,13 @@ impl<K: Kernel> Programmer<K> {
                  does not set it, because that would disable them)"
             )
         })
+    }
+
+    /// The warning for a node that would have too few ports to connect from if all node ports were reserved (S-242).
+    pub(super) fn ports_warning(&self) -> Option<String> {
+        let machine = &self.shadow.as_ref()?.host.machine;
+        let params = self.plans.peek(ReadParams::of)?;
+        ports_warning(params.node.settings.node_port_range, machine)
     }
 
     /// Whether another program changed the agent's rules; then the shadow is discarded. While drift is left alone,

@@ -3,7 +3,7 @@
 use portolan_agent::doctor::Check;
 use portolan_agent::doctor::facts::{Module, RUN_ESTIMATION};
 use portolan_plan::Family;
-use portolan_reconcile::{Ipv6Off, SetRole};
+use portolan_reconcile::{Ipv6Off, Ports, SetRole};
 
 use super::{Broken, add_bridge, add_interface, add_servers, alone, fails, module, sysctl, warns};
 
@@ -60,6 +60,9 @@ pub(super) const BROKEN: &[Broken] = &[
         "net.ipv4.ip_local_reserved_ports=8080,30000-32767",
         |facts| {
             sysctl(facts, "net.ipv4.ip_local_reserved_ports", "8080");
+            if let Ok(network) = &mut facts.network {
+                network.host.machine.reserved_by_others = Ports::parse("8080");
+            }
         },
     ),
     alone(fails(
@@ -143,6 +146,17 @@ pub(super) const BROKEN: &[Broken] = &[
         "modprobe nf_conntrack",
         |facts| {
             facts.tracked = Err("/proc/sys/net/netfilter/nf_conntrack_count: no such file".into());
+        },
+    )),
+    alone(fails(
+        "all ports reserved",
+        Check::ConnectPorts,
+        "smaller spec.settings.nodePortRange",
+        |facts| {
+            sysctl(facts, "net.ipv4.ip_local_reserved_ports", "1024-65535");
+            if let Ok(network) = &mut facts.network {
+                network.host.machine.reserved_by_others = Ports::parse("1024-65535");
+            }
         },
     )),
     warns(

@@ -11,7 +11,7 @@ use portolan_agent::saved::Origin;
 use portolan_plan::{Dataplane, Family, NodePlan};
 use portolan_reconcile::rules::{CHAIN_PREFIX, Rules};
 use portolan_reconcile::{
-    HostAddress, HostInterface, HostRoute, InterfaceKind, Machine, Observed, SetId,
+    HostAddress, HostInterface, HostRoute, InterfaceKind, Machine, Observed, Ports, SetId,
 };
 use tempfile::TempDir;
 
@@ -113,6 +113,8 @@ fn programmed() -> (Observed, NodePlan) {
         kernel: (6, 1),
         limits_conntrack: true,
         ipv6_off: None,
+        local_ports: Ports::parse_pair("32768 60999"),
+        reserved_by_others: Ports::default(),
     };
     host.interfaces = vec![
         interface("eth0", InterfaceKind::Other),

@@ -1,5 +1,6 @@
 //! The node's own network: reading it, and events of its changes.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub(crate) fn interfaces_are_seen() {
         let wanted = HostAddress::on(interface, address.parse().unwrap());
         assert!(host.addresses.contains(&wanted), "{:?}", host.addresses);
     }
-    let names = sysctls(plan().node().unwrap(), &host);
+    let names = sysctls(plan().node().unwrap(), &host, &BTreeSet::new());
     let wanted = "net.bridge.bridge-nf-call-iptables";
     assert!(names.contains_key(wanted), "{wanted}: {names:?}");
     assert_eq!(here.look().host, host, "two reads agree");

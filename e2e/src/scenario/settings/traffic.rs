@@ -58,7 +58,7 @@ fn open(lab: &Lab<'_>) -> Result<Line> {
 const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
 const RANGE: &str = "net/ipv4/ip_local_port_range";
 /// Ranges of ephemeral ports: node ports and others, and node ports alone. The kernel begins with the lowest.
-const BOTH: &str = "32700 32999";
+const BOTH: &str = "32700 60999";
 const NODE_PORTS_ALONE: &str = "32700 32767";
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 /// Where an external client listens. Each gets one connection.

@@ -48,7 +48,7 @@ impl<'a> Builder<'a> {
             routes: route::routes(facts.ranges.iter().copied(), node, host),
             policy: route::policy(settings, host),
             rules: Vec::new(),
-            sysctls: sysctls(node, host),
+            sysctls: sysctls(node, host, &facts.node_ports),
             timeouts: Timeouts::of(&settings.timeouts),
             health_ports: facts.health_ports.clone(),
             service_ranges: node.service_cidrs.clone(),

@@ -63,6 +63,8 @@ pub(super) fn settings(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use portolan_plan::{NodeEntry, Settings};
 
     use super::*;
@@ -82,7 +84,7 @@ mod tests {
             machine,
             ..HostNetwork::default()
         };
-        let all = sysctls(&node, &host).into_iter();
+        let all = sysctls(&node, &host, &BTreeSet::new()).into_iter();
         all.filter_map(|(name, value)| {
             let name = name.strip_prefix("net.netfilter.nf_conntrack_")?;
             Some(format!("{name}={value}"))

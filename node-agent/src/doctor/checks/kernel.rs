@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use portolan_reconcile::{sysctl_is_enough, sysctl_with_found};
+use portolan_reconcile::sysctl_is_enough;
 
 use super::{some, unless_privileged};
 use crate::doctor::facts::Module;
@@ -101,10 +101,9 @@ impl WrongSysctl {
         }
     }
 
-    /// The argument of `sysctl -w`. As with `init`, ports reserved by other programs stay reserved.
+    /// The argument of `sysctl -w`.
     fn correction(&self) -> String {
-        let value = sysctl_with_found(&self.name, self.found.as_deref(), &self.wanted);
-        format!("{}={value}", self.name)
+        format!("{}={}", self.name, self.wanted)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Checks of the usage, size and cost of kernel tables.
 
+use portolan_reconcile::{Ports, RESERVED_PORTS, ports_to_connect_from};
+
 use crate::doctor::facts::RUN_ESTIMATION;
 use crate::doctor::{Check, Facts, Finding};
 
@@ -37,6 +39,28 @@ pub(super) fn conntrack(facts: &Facts) -> Vec<Finding> {
         NEARLY_FULL.. => Finding::warn(check, message, remedy()),
         _ => Finding::ok(check, message),
     }]
+}
+
+/// Without ports to connect from, the kubelet, the runtime and the agent itself reach nobody (S-242).
+pub(super) fn connect_ports(facts: &Facts) -> Vec<Finding> {
+    let check = Check::ConnectPorts;
+    let (Ok(network), Some(reserved)) = (&facts.network, facts.sysctl(RESERVED_PORTS)) else {
+        return Vec::new();
+    };
+    let local = &network.host.machine.local_ports;
+    let Some((is_enough, count)) = ports_to_connect_from(local, &Ports::parse(reserved)) else {
+        return Vec::new();
+    };
+    let message = format!("this node connects from {count} ports");
+    if is_enough {
+        return vec![Finding::ok(check, message)];
+    }
+    let message = format!(
+        "{message} of {local}: {RESERVED_PORTS} is {reserved}, so connections of the node fail when all are in use"
+    );
+    let remedy = "choose a smaller spec.settings.nodePortRange of the ProxyConfig; if other programs reserve the \
+                  ports, correct their files in /etc/sysctl.d";
+    vec![Finding::fail(check, message, remedy)]
 }
 
 /// The kernel's default number of bits: 4096 buckets.

@@ -19,7 +19,7 @@ type CheckFunction = fn(&Facts) -> Vec<Finding>;
 
 /// The checks in the order of the report, and the dataplane for which each is; `None` for both. A check comes after those
 /// of its dependencies.
-const CHECKS: [(Option<Dataplane>, CheckFunction); 23] = [
+const CHECKS: [(Option<Dataplane>, CheckFunction); 24] = [
     (Some(Dataplane::Ipvs), kernel::modules),
     (Some(Dataplane::Ipvs), kernel::ipvs),
     (None, kernel::sysctls),
@@ -37,6 +37,7 @@ const CHECKS: [(Option<Dataplane>, CheckFunction); 23] = [
     (Some(Dataplane::Ipvs), programmed::virtual_servers),
     (Some(Dataplane::Nftables), tables::tables),
     (None, load::conntrack),
+    (None, load::connect_ports),
     (Some(Dataplane::Ipvs), load::connection_table),
     (Some(Dataplane::Ipvs), load::rate_estimation),
     (None, state::clock),

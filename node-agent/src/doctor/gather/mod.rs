@@ -67,7 +67,7 @@ pub fn gather(place: &GatherOptions) -> Facts {
     let device = place.device.clone();
     let of_plan = || facts.node_or_default().settings.device.to_string();
     facts.device = device.unwrap_or_else(of_plan);
-    facts.network = network(&facts.device);
+    facts.network = network(&facts.device, directory);
     facts.sysctls = sysctls(&facts);
     facts.modules = modules::read(&needed_modules(&facts));
     facts
@@ -77,9 +77,9 @@ fn fact<T, E: Display>(result: Result<T, E>) -> Fact<T> {
     result.map_err(|error| error.to_string())
 }
 
-fn network(device: &str) -> Fact<Network> {
+fn network(device: &str, directory: &Path) -> Fact<Network> {
     let mut network = fact(Links::open().and_then(|mut links| links.observe(device)))?;
-    network.host.machine = machine::read();
+    network.host.machine = machine::read(directory);
     Ok(network)
 }
 

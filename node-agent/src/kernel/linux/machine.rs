@@ -1,9 +1,14 @@
-//! Facts about the machine that kernel settings depend on, from `/sys` and `/proc`.
+//! Facts about the machine that kernel settings depend on, from `/sys`, `/proc` and the record of written settings.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
 
-use portolan_reconcile::{Ipv6Off, Machine};
+use portolan_reconcile::{Ipv6Off, Machine, Ports, RESERVED_PORTS};
+
+use super::sysctl;
+use crate::settings_before::SettingsBefore;
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
@@ -11,9 +16,11 @@ const RELEASE: &str = "/proc/sys/kernel/osrelease";
 const IPV6_ADDRESSES: &str = "/proc/thread-self/net/if_inet6";
 const IPV6_OFF: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
 const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+const LOCAL_PORTS: &str = "net.ipv4.ip_local_port_range";
 
-/// Reads the facts. Unreadable ones stay unknown, and settings that depend on them are not changed.
-pub fn read() -> Machine {
+/// Reads the facts. Unreadable ones stay unknown, and settings that depend on them are not changed. The directory has
+/// the record of the settings that the agent wrote.
+pub fn read(directory: &Path) -> Machine {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
     Machine {
         processors: processors(&text(ONLINE)),
@@ -23,7 +30,19 @@ pub fn read() -> Machine {
             &std::fs::read_to_string(IPV6_ADDRESSES),
             std::fs::read_to_string(IPV6_OFF).ok().as_deref(),
         ),
+        local_ports: Ports::parse_pair(&setting(LOCAL_PORTS)),
+        reserved_by_others: written(directory).ports_of_others(&setting(RESERVED_PORTS)),
     }
+}
+
+fn setting(name: &str) -> Arc<str> {
+    let found = sysctl::read(&name.into());
+    found.map_or_else(Arc::default, |(_, value)| value)
+}
+
+/// The settings that the agent wrote. Without a readable record, all ports count as those of others and stay.
+fn written(directory: &Path) -> SettingsBefore {
+    SettingsBefore::read(directory).unwrap_or_else(|_| SettingsBefore::none(directory))
 }
 
 /// Why there is no IPv6, by the list of addresses and the setting (S-182). If neither can be read, IPv6 is assumed.

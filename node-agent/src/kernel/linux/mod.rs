@@ -20,6 +20,7 @@ mod tool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portolan_plan::{Dataplane, Family};
@@ -65,6 +66,8 @@ pub struct LinuxKernel {
     conntrack: Conntrack,
     /// Changes of the tables of nftables by other programs.
     table_changes: TableChanges,
+    /// The directory of the record of written settings.
+    state_dir: PathBuf,
 }
 
 /// Everything that is missing for programming this node.
@@ -93,12 +96,13 @@ impl Missing {
 }
 
 impl LinuxKernel {
-    /// Opens the kernel's sockets in the network namespace of the calling thread, and searches for the tools.
+    /// Opens the kernel's sockets in the network namespace of the calling thread, and searches for the tools. The
+    /// directory has the record of written kernel settings.
     ///
     /// # Errors
     /// [`Missing`] lists everything that is missing, with a remedy for each. If only the IPVS dataplane lacks something,
     /// and the kernel has nf_tables, that is no error, but each use of IPVS is.
-    pub fn open(iptables: IptablesChoice) -> Result<Self, Missing> {
+    pub fn open(iptables: IptablesChoice, state_dir: &Path) -> Result<Self, Missing> {
         let ipvs = Ipvs::open(iptables).map_err(|errors| Missing { errors });
         let (link, conntrack) = (Links::open(), Conntrack::open());
         let changes = TableChanges::default();
@@ -113,6 +117,7 @@ impl LinuxKernel {
                     link,
                     conntrack,
                     table_changes: changes,
+                    state_dir: state_dir.to_owned(),
                 })
             }
             (link, conntrack) => {
@@ -153,7 +158,7 @@ impl LinuxKernel {
         match (kind, &mut self.ipvs) {
             (OpKind::Sysctl, _) => {
                 let ops = only(run, Op::sysctl).into_iter();
-                ops.map(sysctl::apply).collect()
+                ops.map(|op| sysctl::apply(op, &self.state_dir)).collect()
             }
             (OpKind::Link, _) => self.link.apply(&only(run, Op::link)),
             (kind, Ok(ipvs)) => ipvs.apply(kind, run),
@@ -188,7 +193,7 @@ impl Kernel for LinuxKernel {
 
     fn network(&mut self, device: &str) -> Result<Network, KernelError> {
         let mut network = self.link.observe(device)?;
-        network.host.machine = machine::read();
+        network.host.machine = machine::read(&self.state_dir);
         Ok(network)
     }
 

@@ -1,12 +1,14 @@
 //! Kernel settings: files below `/proc/sys`, in the network namespace of this process.
 
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use portolan_reconcile::{SysctlOp, sysctl_is_enough};
+use portolan_reconcile::{Ports, RESERVED_PORTS, SysctlOp, sysctl_is_enough};
+use tracing::warn;
 
 use crate::kernel::KernelError;
+use crate::settings_before::SettingsBefore;
 
 /// The file of a setting. Its parts are separated by dots, or by slashes if a part contains dots.
 fn path(name: &str) -> PathBuf {
@@ -30,12 +32,29 @@ pub fn printed_value(value: &str) -> &str {
     }
 }
 
-/// Writes a setting, and reads it back to check that the kernel accepted the value.
+/// Writes a setting, and reads it back to check that the kernel accepted the value. The record in the directory has the
+/// previous value; a failure there does not prevent writing the setting.
 ///
 /// # Errors
 /// That of the system, with what to check.
-pub fn apply(op: &SysctlOp) -> Result<(), KernelError> {
+pub fn apply(op: &SysctlOp, directory: &Path) -> Result<(), KernelError> {
     let SysctlOp { name, value } = op;
+    let before = read(name).map(|(_, before)| before);
+    let value = &with_ports_of_others(name, value, before.as_deref(), directory);
+    let note = |written: &str| {
+        let before = before.iter();
+        let noted = before.map(|before| note(directory, name, before, written));
+        for error in noted.filter_map(Result::err) {
+            warn!(
+                %name,
+                %error,
+                "cannot save the previous value of a kernel setting, so `cleanup` cannot restore it; is the state \
+                 directory writable?"
+            );
+        }
+    };
+    // Before it is written: reserved ports that are not recorded would count as those of others.
+    note(value);
     let written = std::fs::write(path(name), value.as_bytes());
     written.map_err(|error| {
         let hint = match error.kind() {
@@ -54,8 +73,35 @@ pub fn apply(op: &SysctlOp) -> Result<(), KernelError> {
             let reason = format!("the kernel set it to {found}; is the value in the valid range?");
             Err(KernelError::new(op, &reason))
         }
+        // The kernel formats some values differently.
+        Some((_, found)) if found != *value => {
+            note(&found);
+            Ok(())
+        }
         _ => Ok(()),
     }
+}
+
+/// Reserved ports with those that others added since the agent read the setting.
+fn with_ports_of_others(
+    name: &str,
+    value: &Arc<str>,
+    found: Option<&str>,
+    directory: &Path,
+) -> Arc<str> {
+    match (name, found, SettingsBefore::read(directory)) {
+        (RESERVED_PORTS, Some(found), Ok(settings)) => {
+            let others = settings.ports_of_others(found);
+            Ports::parse(value).and(&others).to_string().into()
+        }
+        _ => value.clone(),
+    }
+}
+
+fn note(directory: &Path, name: &str, before: &str, written: &str) -> io::Result<()> {
+    let mut settings = SettingsBefore::read(directory)?;
+    settings.note(name, before, written);
+    settings.write()
 }
 
 /// Restores the previous value of a setting.
@@ -107,7 +153,9 @@ mod tests {
     fn the_error_for_a_missing_setting_has_a_remedy() {
         let message = |name: &str| {
             let (name, value) = (name.into(), "1".into());
-            apply(&SysctlOp { name, value }).unwrap_err().to_string()
+            apply(&SysctlOp { name, value }, Path::new("/nonexistent"))
+                .unwrap_err()
+                .to_string()
         };
         let bridge = message("net.bridge.no-such-setting");
         assert!(bridge.contains("br_netfilter") && bridge.contains("pods on the same bridge"));

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::net::IpAddr;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,7 +141,7 @@ impl World {
         let pods = (0..pods).map(pod).collect();
         let mut host = Links::open().unwrap().observe(DEVICE).unwrap().host;
         // The version of the kernel decides where connections are refused.
-        host.machine = machine::read();
+        host.machine = machine::read(Path::new("/nonexistent"));
         let changes = TableChanges::default();
         Self {
             client,
