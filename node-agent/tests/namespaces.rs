@@ -349,7 +349,7 @@ fn programmed_and_quiet() {
             .lines()
             .filter(|line| line.contains("-j PORTOLAN-"))
             .count(),
-        11,
+        13,
         "{saved}"
     );
     let before = (saved, output_of("ip6tables-save", &[]));

@@ -17,6 +17,7 @@ mod faults;
 mod health;
 mod ipvs_rate;
 mod listing;
+mod marks;
 mod metrics;
 mod packet_path;
 mod privileges;
@@ -59,6 +60,7 @@ pub const ALL: &[Scenario] = &[
     draining::SCENARIO,
     rollout::SCENARIO,
     drift::SCENARIO,
+    marks::SCENARIO,
     faults::SCENARIO,
     health::SCENARIO,
     metrics::SCENARIO,

@@ -231,7 +231,7 @@ fn every_kind_of_drift_is_distinguished() {
         (Hand::DeleteRealServer, &[(DriftKind::RealServer, 1)]),
         (Hand::AddRealServer, &[(DriftKind::RealServer, 1)]),
         (Hand::Weight, &[(DriftKind::Weight, 1)]),
-        (Hand::FlushRules, &[(DriftKind::Rules, 38)]),
+        (Hand::FlushRules, &[(DriftKind::Rules, 46)]),
         (Hand::DeleteRoute, &[(DriftKind::Route, 1)]),
         (Hand::AddRoute, &[(DriftKind::Route, 1)]),
         (Hand::DeleteDevice, &[(DriftKind::Device, 1)]),
@@ -239,7 +239,7 @@ fn every_kind_of_drift_is_distinguished() {
         (Hand::Setting, &[(DriftKind::KernelSetting, 1)]),
         (
             Hand::DestroySet,
-            &[(DriftKind::Set, 1), (DriftKind::Rules, 38)],
+            &[(DriftKind::Set, 1), (DriftKind::Rules, 46)],
         ),
     ];
     for (hand, wanted) in cases {
@@ -351,7 +351,7 @@ fn words_and_rules_name_what_differs() {
     state.virtual_servers.remove(&key);
     let drifted = node.drift(&left, &desired);
     let words = in_words(&drifted);
-    assert_eq!(words, "1 virtual server, 19 chains or jumps, 4 routes");
+    assert_eq!(words, "1 virtual server, 23 chains or jumps, 4 routes");
     let jump = ("filter", "INPUT -j PORTOLAN-INPUT");
     let jump = Drifted::Rules(Family::Ipv6, jump.0.into(), jump.1.into());
     assert!(drifted.contains(&jump), "{drifted:?}");

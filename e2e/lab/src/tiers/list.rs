@@ -308,6 +308,7 @@ const GUEST: &[Work] = &[
     guest("settings", 42),
     guest("costs", 20),
     guest("udp", 20),
+    guest("marks", 60),
 ];
 
 const GUEST_LONG: &[Work] = &[

@@ -1,14 +1,19 @@
-//! The table `mangle`: which clients are kept out before IPVS processes the packet, and which packets are
-//! masqueraded.
+//! The table `mangle`: which clients are kept out before IPVS processes the packet, which packets are masqueraded, and
+//! that no packet for IPVS leaves the node.
 
 use std::collections::BTreeMap;
 
 use portolan_plan::{Family, LocalDetection, Settings};
 
-use super::{Jump, Table, guard, mark, not_from_pods, set};
+use super::{Jump, Table, guard, mark, not_from_pods, raw, set};
 use crate::set::SetRole;
 
 const JUMPS: &[Jump] = &[
+    Jump {
+        from: "FORWARD",
+        to: "FORWARD",
+        first: false,
+    },
     Jump {
         from: "INPUT",
         to: "INPUT",
@@ -17,6 +22,11 @@ const JUMPS: &[Jump] = &[
     Jump {
         from: "OUTPUT",
         to: "OUTPUT",
+        first: false,
+    },
+    Jump {
+        from: "PREROUTING",
+        to: "PREROUTING",
         first: false,
     },
 ];
@@ -28,10 +38,21 @@ pub(super) fn table(family: Family, settings: &Settings, recognises_pods: bool) 
         name: "mangle",
         jumps: JUMPS,
         chains: BTreeMap::from([
+            ("FORWARD", vec![captured(settings)]),
             ("INPUT", input(family, settings, recognises_pods)),
             ("OUTPUT", output(family, settings)),
+            ("PREROUTING", raw::capture(family, settings)),
         ]),
     }
+}
+
+/// Drops a packet for IPVS that would leave the node, because another program removed the policy rule or route until
+/// the agent restores it. Forwarded without translation, it would end the connection: its sender would get an answer of
+/// another host, and connection tracking would lose a masqueraded connection (S-244). Here and not in `filter`, where
+/// other programs accept packets first.
+fn captured(settings: &Settings) -> String {
+    let capture = mark(settings.capture.mark());
+    format!("-m mark --mark {capture}/{capture} -j DROP")
 }
 
 /// Drops new connections while the scheduler changes. Without a scheduler, a virtual server would reject them; a

@@ -1,7 +1,8 @@
 //! The table `raw`: selects the packets from other hosts that are routed to IPVS, and applies `guard`.
 //!
 //! Marks are usually set in `mangle`. There, however, Calico accepts packets of established connections before any
-//! rule after its own, and keeps its own rule first.
+//! rule after its own, and keeps its own rule first. Other programs restore the whole mark of a connection in `mangle`,
+//! and the mark set here is lost (S-243). So the same rules are in both tables.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +17,23 @@ const JUMPS: &[Jump] = &[Jump {
     first: false,
 }];
 
+pub(super) fn table(family: Family, settings: &Settings) -> Table {
+    let mut rules = vec![guard(family)];
+    rules.extend(capture(family, settings));
+    Table {
+        name: "raw",
+        jumps: JUMPS,
+        chains: BTreeMap::from([("PREROUTING", rules)]),
+    }
+}
+
 /// Marks packets for IPVS. Packets to the node's own addresses need no mark: they are delivered locally anyway, and
 /// IPVS takes those for a Service.
-pub(super) fn table(family: Family, settings: &Settings) -> Table {
+pub(super) fn capture(family: Family, settings: &Settings) -> Vec<String> {
     let mark = mark(settings.capture.mark());
     let to = |role| format!("-m set --match-set {}", set(family, role));
     let capture = format!("-m addrtype ! --dst-type LOCAL -j MARK --set-xmark {mark}/{mark}");
     let mut rules = vec![
-        guard(family),
         format!("{} dst,dst {capture}", to(SetRole::Frontend)),
         // Existing TCP connections end at the virtual server, and new ones are rejected. A captured UDP packet cannot
         // be rejected by the kernel, so UDP is rejected where it would be forwarded.
@@ -39,9 +49,5 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
     let vips = to(SetRole::Vips);
     let errors = types.iter();
     rules.extend(errors.map(|number| format!("{protocol} {vips} dst {kind} {number} {capture}")));
-    Table {
-        name: "raw",
-        jumps: JUMPS,
-        chains: BTreeMap::from([("PREROUTING", rules)]),
-    }
+    rules
 }
