@@ -49,12 +49,17 @@ pub(crate) struct Selection {
     pub(crate) zones: HintState,
 }
 
-/// The lists for these endpoints, which are all endpoints of one port and family, in order.
+/// The lists for these endpoints, which are all endpoints of one port and family, in order. Those of `of_other_nodes`
+/// are copies that count only on the nodes that they name (S-245).
 ///
 /// Under policy Local a node without a list of its own has no endpoint to use (S-64). Its other frontends then serve
 /// pods and the node itself like policy Cluster, so these lists are made too (S-46, S-67). External clients are
 /// dropped there as long as an endpoint elsewhere can serve them (S-22).
-pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
+pub(crate) fn select(
+    wanted: Wanted,
+    endpoints: &[Reached<'_>],
+    of_other_nodes: &[Reached<'_>],
+) -> Selection {
     let mut lists = BTreeMap::new();
     let (nodes, zones) = if wanted.internal == Policy::Cluster || wanted.external.is_some() {
         cluster(endpoints, &mut lists)
@@ -65,7 +70,7 @@ pub(crate) fn select(wanted: Wanted, endpoints: &[Reached<'_>]) -> Selection {
         )
     };
     if wanted.any(Policy::Local) {
-        lists.extend(local(endpoints));
+        lists.extend(local(endpoints.iter().chain(of_other_nodes)));
     }
     if !wanted.any(Policy::Cluster) {
         drop_unused_hints(&mut lists);
@@ -167,7 +172,9 @@ fn cluster(
 
 /// A list for each node that has usable endpoints of its own. Each node falls back to terminating endpoints
 /// independently (S-43).
-fn local(endpoints: &[Reached<'_>]) -> impl Iterator<Item = (Scope, BackendList)> {
+fn local<'a>(
+    endpoints: impl Iterator<Item = &'a Reached<'a>>,
+) -> impl Iterator<Item = (Scope, BackendList)> {
     let mut of_node: BTreeMap<&Arc<str>, Vec<Reached<'_>>> = BTreeMap::new();
     for reached in endpoints {
         // Without a node it is local to no node (S-44).

@@ -176,7 +176,10 @@ fn selections(
     };
     let served = Family::BOTH.into_iter().filter(|f| port.has_family(*f));
     served
-        .map(|family| (family, select(wanted, &endpoints.of(family))))
+        .map(|family| {
+            let (all, of_other_nodes) = (endpoints.of(family), endpoints.of_other_nodes(family));
+            (family, select(wanted, &all, &of_other_nodes))
+        })
         .collect()
 }
 

@@ -1,5 +1,5 @@
 //! Clusters that users reported to service proxies and load balancers because traffic was served wrongly. The
-//! manifests follow the reports; the numbers are those of the issue trackers. Each snapshot is the right plan.
+//! manifests follow the reports; the numbers are those of the issue trackers. Each snapshot of a plan is the right one.
 
 use std::path::Path;
 
@@ -7,19 +7,38 @@ use insta::assert_snapshot;
 
 use crate::program::{folder, transcript};
 
-/// The output of `plan` for a node.
-fn plan(name: &str, node: &str) -> String {
+/// The output of a command about a node.
+fn run(name: &str, command: &str, arguments: &[&str]) -> String {
     let path = Path::new("tests/command/reported").join(name);
     let text = std::fs::read_to_string(path).unwrap();
     let folder = folder(&[(name, &text)]);
-    let arguments = ["plan", "--manifests", "manifests", "--node", node];
+    let arguments = [&[command, "--manifests", "manifests"], arguments].concat();
     transcript(folder.path(), &arguments, "")
+}
+
+/// The output of `plan` for a node.
+fn plan(name: &str, node: &str) -> String {
+    run(name, "plan", &["--node", node])
+}
+
+/// The output of `explain` for a Service on a node.
+fn explain(name: &str, node: &str, service: &str) -> String {
+    run(name, "explain", &["--node", node, "--service", service])
 }
 
 /// kubernetes#121556, #114440: of several copies of one endpoint the ready one counts (S-217).
 #[test]
 fn an_endpoint_that_is_there_twice() {
     assert_snapshot!(plan("dup-notready-before-ready.yaml", "node-a"));
+}
+
+/// kubernetes#105987, #118376: of equally usable copies of an endpoint, one that names a node counts. The local
+/// frontend serves it to external clients (S-245).
+#[test]
+fn an_endpoint_with_a_copy_without_a_node() {
+    let name = "endpoint-copy-without-node.yaml";
+    assert_snapshot!(plan(name, "node-a"));
+    assert_snapshot!(explain(name, "node-a", "prod/db"));
 }
 
 /// kubernetes#59119, #47221: the first of two ports with one number is served, and so are all others (S-218).

@@ -8,7 +8,7 @@ use portolan_plan::{Family, Protocol};
 
 use crate::backends::{EndpointCopy, PortEndpoints, PortSlices};
 use crate::model::{
-    AddressType, ClusterModel, EndpointSlice, Service, ServicePort, SliceId, SlicePort,
+    AddressType, ClusterModel, Endpoint, EndpointSlice, Service, ServicePort, SliceId, SlicePort,
 };
 
 /// Unused endpoints of one slice, for one reason.
@@ -36,12 +36,12 @@ pub enum ApartReason {
         /// The ports of the slice.
         has: Vec<SlicePort>,
     },
-    /// Another copy of the endpoint has precedence (S-50, S-51).
+    /// Another copy of the endpoint has precedence (S-50, S-51, S-217, S-245).
     NotBelieved {
         /// The port of the endpoint.
         port: u16,
-        /// The slice whose copy has precedence.
-        believed: SliceId,
+        /// The slice whose copy has precedence; `None` if it is the same slice.
+        believed: Option<SliceId>,
         /// Why that copy has precedence.
         because: NotBelieved,
     },
@@ -54,10 +54,37 @@ pub enum ApartReason {
 pub enum NotBelieved {
     /// This copy is terminating, the other is not.
     Ending,
+    /// This copy is not ready, the other is.
+    NotReady,
+    /// The other copy is terminating and still serving, this one is not.
+    NotServing,
+    /// This copy names no node, the other does.
+    NoNode,
     /// The other slice is newer, by its generation.
     Older,
     /// The other slice is the first by name, or contains it earlier.
     Later,
+}
+
+impl NotBelieved {
+    /// Why a copy has a higher [rank](EndpointCopy::rank) than the one that is used.
+    fn of(copy: &EndpointCopy<'_>, believed: &EndpointCopy<'_>) -> Self {
+        let (own, other) = (copy.endpoint, believed.endpoint);
+        let serves = |endpoint: &Endpoint| endpoint.terminating && endpoint.serving;
+        if own.terminating && !other.terminating {
+            Self::Ending
+        } else if own.ready != other.ready {
+            Self::NotReady
+        } else if serves(own) != serves(other) {
+            Self::NotServing
+        } else if own.node.is_none() && other.node.is_some() {
+            Self::NoNode
+        } else if copy.slice.generation != believed.slice.generation {
+            Self::Older
+        } else {
+            Self::Later
+        }
+    }
 }
 
 impl ApartReason {
@@ -104,10 +131,19 @@ impl fmt::Display for ApartReason {
             } => {
                 let why = match because {
                     NotBelieved::Ending => "this copy is terminating and the other is not",
+                    NotBelieved::NotReady => "this copy is not ready and the other is",
+                    NotBelieved::NotServing => {
+                        "the other copy is terminating and still serving, this one is not"
+                    }
+                    NotBelieved::NoNode => "this copy names no node and the other does",
                     NotBelieved::Older => "that slice is newer",
+                    NotBelieved::Later if believed.is_none() => "it comes first",
                     NotBelieved::Later => "that slice comes first by name",
                 };
-                write!(f, "EndpointSlice {believed} takes precedence: {why}")
+                match believed {
+                    Some(slice) => write!(f, "EndpointSlice {slice} takes precedence: {why}"),
+                    None => write!(f, "another entry of this slice takes precedence: {why}"),
+                }
             }
         }
     }
@@ -120,11 +156,11 @@ fn shown(name: &str, protocol: Protocol, f: &mut fmt::Formatter<'_>) -> fmt::Res
     }
 }
 
-/// Unused endpoints for a port with frontends in these families, by slice.
+/// Unused endpoints for a port with frontends in these families on a node, by slice.
 pub(super) fn apart(
     model: &ClusterModel,
-    service: &Service,
-    port: &ServicePort,
+    node: &Arc<str>,
+    (service, port): (&Service, &ServicePort),
     families: &[Family],
     slices: &PortSlices<'_>,
     merged: &PortEndpoints<'_>,
@@ -136,6 +172,12 @@ pub(super) fn apart(
         .collect();
     let served = |copy: &EndpointCopy<'_>| families.contains(&Family::of(copy.endpoint.address));
     let lost = slices.copies(port).filter(served);
+    // A copy that names this node counts here, for policy Local and for hairpin (S-245).
+    let is_own = |copy: &EndpointCopy<'_>| {
+        let own = merged.believed_on(node, copy.reached());
+        own.is_some_and(|own| std::ptr::eq(own.endpoint, copy.endpoint))
+    };
+    let lost = lost.filter(|copy| !is_own(copy));
     let lost = lost.filter_map(|copy| match merged.believed(copy.reached()) {
         Some(believed) => not_believed(&copy, believed),
         None => Some(Apart {
@@ -184,19 +226,13 @@ fn not_believed(copy: &EndpointCopy<'_>, believed: &EndpointCopy<'_>) -> Option<
     if std::ptr::eq(copy.endpoint, believed.endpoint) {
         return None;
     }
-    let because = if copy.endpoint.terminating != believed.endpoint.terminating {
-        NotBelieved::Ending
-    } else if copy.slice.generation != believed.slice.generation {
-        NotBelieved::Older
-    } else {
-        NotBelieved::Later
-    };
+    let is_other = believed.slice.id != copy.slice.id;
     Some(Apart {
         slice: copy.slice.id.clone(),
         reason: ApartReason::NotBelieved {
             port: copy.port,
-            believed: believed.slice.id.clone(),
-            because,
+            believed: is_other.then(|| believed.slice.id.clone()),
+            because: NotBelieved::of(copy, believed),
         },
         endpoints: vec![copy.endpoint.address],
     })

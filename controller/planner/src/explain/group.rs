@@ -1,6 +1,7 @@
 //! Explains which list serves a group of frontends in one family, and why.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use portolan_plan::{
@@ -10,7 +11,7 @@ use portolan_plan::{
 use super::client::{Treatment, treatments};
 use super::elsewhere::{Elsewhere, elsewhere};
 use super::endpoint::{ExplainedEndpoint, Verdict, verdicts};
-use crate::backends::PortEndpoints;
+use crate::backends::{EndpointCopy, PortEndpoints};
 use crate::{HintOutcome, HintsIgnored, PlannedService, Planner};
 
 /// A group of frontends that one list serves.
@@ -170,19 +171,37 @@ impl Seen<'_> {
 
     fn endpoints(&self, scope: &Scope) -> Vec<ExplainedEndpoint> {
         let all = self.merged.of(self.family);
-        let verdicts = verdicts(scope, &all);
-        let explained = all.iter().zip(verdicts).filter_map(|(reached, verdict)| {
-            let (address, port, endpoint) = *reached;
-            Some(ExplainedEndpoint {
-                address,
-                port,
+        let copies = all
+            .iter()
+            .filter_map(|(address, port, _)| self.believed(scope, (*address, *port)));
+        let copies: Vec<_> = copies.collect();
+        let reached = copies.iter().map(|copy| {
+            let (address, port) = copy.reached();
+            (address, port, copy.endpoint)
+        });
+        let verdicts = verdicts(scope, &reached.collect::<Vec<_>>());
+        let explained = copies.iter().zip(verdicts).map(|(copy, verdict)| {
+            let endpoint = copy.endpoint;
+            ExplainedEndpoint {
+                address: endpoint.address,
+                port: copy.port,
                 node: endpoint.node.clone(),
                 zone: endpoint.zone.clone(),
-                slice: self.merged.believed((address, port))?.slice.id.clone(),
+                slice: copy.slice.id.clone(),
                 verdict,
-            })
+            }
         });
         explained.collect()
+    }
+
+    /// The copy of an endpoint that a list of this scope uses (S-245).
+    fn believed(&self, scope: &Scope, reached: (IpAddr, u16)) -> Option<EndpointCopy<'_>> {
+        match scope {
+            Scope::Local(node) => self.merged.believed_on(node, reached),
+            Scope::Cluster | Scope::Zone(_) | Scope::Node(_) => {
+                self.merged.believed(reached).copied()
+            }
+        }
     }
 
     /// Hints never apply to lists of policy Local (S-61).

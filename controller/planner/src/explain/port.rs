@@ -168,7 +168,14 @@ impl Planner {
             affinity_seconds: of_head.affinity_seconds,
             source_ranges: Vec::new(),
             groups,
-            apart: apart(self.model(), service, port, &families, &slices, &merged),
+            apart: apart(
+                self.model(),
+                &node.name,
+                (service, port),
+                &families,
+                &slices,
+                &merged,
+            ),
         }
     }
 }

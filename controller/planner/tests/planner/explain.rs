@@ -355,3 +355,46 @@ fn every_reason_has_its_case() {
     let elsewhere = verdicts(&planner, "n2", "local");
     assert_eq!(elsewhere[2], "10.0.0.3 in: ready");
 }
+
+/// One endpoint in many copies: each slice has a reason of its own, seen from n1.
+const COPIES: &str = r#"
+services:
+- {id: shop/copies, ips: [10.96.0.1], ports: [80/TCP], internal: Local}
+slices:
+- {id: shop/ending, service: copies, ports: [80/TCP], endpoints: [{address: 10.0.0.1, node: n1, ready: false, terminating: true}]}
+- {id: shop/first, service: copies, ports: [80/TCP], endpoints: [{address: 10.0.0.1, node: n2}, {address: 10.0.0.1, node: n3, ready: false, serving: false}]}
+- {id: shop/later, service: copies, ports: [80/TCP], endpoints: [{address: 10.0.0.1, node: n3}]}
+- {id: shop/none, service: copies, generation: 9, ports: [80/TCP], endpoints: [{address: 10.0.0.1}]}
+- {id: shop/own, service: copies, ports: [80/TCP], endpoints: [{address: 10.0.0.1, node: n1}]}
+nodes:
+- {name: n1}
+- {name: n2}
+"#;
+
+/// S-217, S-245: no slice is said to be less than itself, and the copies that a node uses are not said to be unused.
+#[test]
+fn each_unused_copy_has_its_reason() {
+    let cluster: Cluster = serde_saphyr::from_str(COPIES).unwrap();
+    let mut planner = Planner::default();
+    planner.apply(cluster.events());
+    let id = ServiceId::new("shop", "copies");
+    let served = planner.explain("n1", &id).unwrap().outcome.unwrap();
+    let apart = served.ports[0].apart.iter();
+    let apart: Vec<_> = apart
+        .map(|apart| format!("{}: {}", apart.slice.name, apart.reason))
+        .collect();
+    let first = "EndpointSlice shop/first takes precedence:";
+    assert_eq!(
+        apart,
+        [
+            format!("ending: {first} this copy is terminating and the other is not"),
+            "first: another entry of this slice takes precedence: this copy is not ready and the other is"
+                .to_owned(),
+            format!("later: {first} that slice comes first by name"),
+            format!("none: {first} this copy names no node and the other does"),
+        ]
+    );
+    assert_eq!(verdicts(&planner, "n1", "copies"), ["10.0.0.1 in: ready"]);
+    let slice = &served.ports[0].groups[0].endpoints[0].slice;
+    assert_eq!(&*slice.name, "own");
+}

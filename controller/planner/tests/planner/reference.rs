@@ -15,12 +15,14 @@ use proptest::prelude::*;
 
 type Reached = (IpAddr, u16);
 
-/// All endpoints of a port and family, without duplicates (S-50, S-51, S-217).
+/// All endpoints of a port and family, without duplicates (S-50, S-51, S-217). For the list of one node, copies that
+/// name the node come before others (S-245).
 fn endpoints<'a>(
     model: &'a ClusterModel,
     service: &Service,
     port: &ServicePort,
     family: Family,
+    of_node: Option<&Arc<str>>,
 ) -> Vec<(Reached, &'a Endpoint)> {
     let mut copies = Vec::new();
     for slice in model.slices_of(&service.id) {
@@ -43,6 +45,8 @@ fn endpoints<'a>(
             !e.ready,
             !(e.serving && e.terminating),
             e.terminating,
+            of_node.is_some() && e.node.as_ref() != of_node,
+            e.node.is_none(),
             std::cmp::Reverse(slice.generation),
             slice.id.clone(),
         )
@@ -61,14 +65,21 @@ fn chosen(all: &[(Reached, &Endpoint)], keep: impl Fn(&Endpoint) -> bool) -> BTr
         .collect()
 }
 
+/// The endpoints of a port and family, for lists of the cluster and for the list of one node.
+struct Views<'a> {
+    all: Vec<(Reached, &'a Endpoint)>,
+    of_node: Vec<(Reached, &'a Endpoint)>,
+}
+
 /// S-41 to S-43, S-57 to S-61, S-64, for one node.
-fn expected(all: &[(Reached, &Endpoint)], policy: Policy, node: &NodeEntry) -> BTreeSet<Reached> {
+fn expected(views: &Views<'_>, policy: Policy, node: &NodeEntry) -> BTreeSet<Reached> {
+    let all = &views.all;
     let ending = |e: &Endpoint| e.serving && e.terminating;
     if policy == Policy::Local {
         let own = |e: &Endpoint| e.node.as_ref() == Some(&node.name);
-        let ready = chosen(all, |e| own(e) && e.ready);
+        let ready = chosen(&views.of_node, |e| own(e) && e.ready);
         return if ready.is_empty() {
-            chosen(all, |e| own(e) && ending(e))
+            chosen(&views.of_node, |e| own(e) && ending(e))
         } else {
             ready
         };
@@ -90,15 +101,15 @@ fn expected(all: &[(Reached, &Endpoint)], policy: Policy, node: &NodeEntry) -> B
 /// The same for frontends other than cluster IPs, with the handling of external clients (S-22, S-46, S-49, S-66 to
 /// S-68).
 fn expected_external(
-    all: &[(Reached, &Endpoint)],
+    views: &Views<'_>,
     policy: Policy,
     node: &NodeEntry,
 ) -> (BTreeSet<Reached>, ExternalClients) {
-    let shared = expected(all, Policy::Cluster, node);
+    let shared = expected(views, Policy::Cluster, node);
     if policy == Policy::Cluster {
         return (shared, ExternalClients::Allow);
     }
-    let own = expected(all, Policy::Local, node);
+    let own = expected(views, Policy::Local, node);
     let usable_somewhere = !shared.is_empty();
     match (own.is_empty(), usable_somewhere) {
         (false, _) => (own, ExternalClients::Allow),
@@ -153,8 +164,9 @@ proptest! {
                 for (at, port) in service.ports.iter().enumerate() {
                     let own = &head.ports[at];
                     for family in Family::BOTH.into_iter().filter(|f| own.has_family(*f)) {
-                        let all = endpoints(planner.model(), service, port, family);
-                        let expected = expected(&all, service.internal_policy, &node);
+                        let of = |node| endpoints(planner.model(), service, port, family, node);
+                        let views = Views { all: of(None), of_node: of(Some(&node.name)) };
+                        let expected = expected(&views, service.internal_policy, &node);
                         let found = planned_backends(planned, own, &own.internal, family, &node);
                         prop_assert_eq!(found, expected, "{} {:?} on {}", id, port, node.name);
                         prop_assert_eq!(own.internal.choice(family).external_clients, ExternalClients::Allow);
@@ -162,7 +174,7 @@ proptest! {
                         let policy = service.external.as_ref().unwrap().policy;
                         let found = planned_backends(planned, own, external, family, &node);
                         let external_clients = external.choice(family).external_clients;
-                        let expected = expected_external(&all, policy, &node);
+                        let expected = expected_external(&views, policy, &node);
                         prop_assert_eq!((found, external_clients), expected, "{} {:?} on {}", id, port, node.name);
                     }
                 }
@@ -179,7 +191,11 @@ proptest! {
             for (key, list) in &planned.lists {
                 prop_assert_eq!(&key.service, &planned.id);
                 let port = service.ports.iter().find(|port| port.name == key.port).unwrap();
-                let all = endpoints(planner.model(), service, port, key.family);
+                let of_node = match &key.scope {
+                    Scope::Local(node) => Some(node),
+                    Scope::Cluster | Scope::Zone(_) | Scope::Node(_) => None,
+                };
+                let all = endpoints(planner.model(), service, port, key.family, of_node);
                 for backend in list.as_slice() {
                     let found = all.iter().find(|(reached, _)| *reached == (backend.address, backend.port));
                     let Some((_, endpoint)) = found else {
