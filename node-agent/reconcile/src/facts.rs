@@ -28,7 +28,8 @@ pub struct Facts {
     /// The frontends in the order of the plan, those of one Service in succession. A key occurs more than once if it
     /// is [contested](Self::contested).
     pub frontends: Vec<FrontendFacts>,
-    /// This node's endpoints. One that several Services select is listed once for each of them.
+    /// This node's endpoints: those that name it, and backends in its pod ranges (S-246). One that several Services
+    /// select is listed once for each of them.
     pub local_endpoints: Vec<LocalEndpoint>,
     /// Health check ports, in order.
     pub health_ports: Vec<HealthPort>,
@@ -109,6 +110,7 @@ impl Facts {
         builder.claim_node_ports(plan);
         for (service, head) in plan.heads() {
             builder.service(plan, service, head);
+            builder.unnamed(plan, service, head);
         }
         for (service, local) in plan.locals() {
             builder.local(service, local);

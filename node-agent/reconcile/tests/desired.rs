@@ -313,6 +313,42 @@ fn frontends_without_a_backend_are_rejected_and_others_are_not() {
     assert_eq!(served, places.collect::<Vec<_>>());
 }
 
+/// S-74, S-246: a backend in the node's pod ranges is a pod of the node, although its endpoint names no node. It
+/// changes the set for connections of a pod to itself, and no other.
+#[test]
+fn a_pod_reaches_itself_although_its_endpoint_names_no_node() {
+    let of = |named: bool, here: bool| {
+        let mut document: PlanDocument =
+            serde_json::from_str(include_str!("../../tests/plans/node-a.json")).unwrap();
+        if !named {
+            document.local_endpoints.clear();
+        }
+        if !here {
+            document.pod_cidrs = vec!["10.99.0.0/24".parse().unwrap()];
+        }
+        Desired::new(&document.into_plan().unwrap(), &host()).unwrap()
+    };
+    let hairpin = |desired: &Desired| -> BTreeSet<SetEntry> {
+        let role = SetRole::Hairpin;
+        let both = Family::BOTH.into_iter();
+        both.flat_map(|family| desired.sets[&SetId { role, family }].entries.clone())
+            .collect()
+    };
+    let (named, unnamed) = (of(true, true), of(false, true));
+    assert_eq!(hairpin(&unnamed), hairpin(&named));
+    assert_eq!(hairpin(&unnamed).len(), 4);
+    assert!(
+        hairpin(&of(false, false)).is_empty(),
+        "pods of other nodes do not count"
+    );
+    let others = |desired: &Desired| {
+        let sets = desired.sets.clone().into_iter();
+        let sets: Vec<_> = sets.filter(|(id, _)| id.role != SetRole::Hairpin).collect();
+        (sets, desired.virtual_servers.clone())
+    };
+    assert_eq!(others(&named), others(&unnamed));
+}
+
 #[test]
 fn unused_addresses_of_a_service_range_are_rejected_only_if_that_takes_nothing_from_the_node() {
     let whole = |host: &HostNetwork| match ranges(host) {

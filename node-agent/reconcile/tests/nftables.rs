@@ -340,6 +340,22 @@ fn the_sets_of_a_frontend_follow_from_its_service() {
     assert_eq!(plan.sets(), ["refuse"], "S-87");
 }
 
+/// S-246.
+#[test]
+fn a_backend_in_the_pod_ranges_reaches_itself_without_a_local_entry() {
+    let plan = Plan {
+        node: NodeEntry {
+            pod_cidrs: vec!["10.244.0.2/31".parse().unwrap()],
+            ..NodeEntry::default()
+        },
+        ..Plan::default()
+    };
+    let tables = plan.tables();
+    let hairpins = &tables.families[&Family::Ipv4].hairpins;
+    let addresses = hairpins.keys().map(|own| own.address.to_string());
+    assert_eq!(addresses.collect::<Vec<_>>(), ["10.244.0.2"]);
+}
+
 #[test]
 fn overlapping_source_ranges_become_one() {
     let mut plan = Plan {

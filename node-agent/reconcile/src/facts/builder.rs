@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListUse, Local,
-    LocalDetection, NodeEntry, NodePlan, Policy, ServiceId,
+    Entry, EntryKey, ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListUse,
+    Local, LocalDetection, LocalEndpoint, NodeEntry, NodePlan, Policy, ServiceId,
 };
 
 use super::{Facts, FrontendFacts, HealthPort, Masquerade, sources};
@@ -189,6 +189,35 @@ impl<'a> Builder<'a> {
             sources,
             drain_seconds: head.drain_seconds,
         });
+    }
+
+    /// Backends of a Service in the node's pod ranges that its local entry does not contain: their endpoints name no
+    /// node, so only their addresses show that the pods are here. They may connect to themselves (S-246); for policy
+    /// Local, and for health checks, they stay endpoints of no node (S-44).
+    pub(super) fn unnamed(&mut self, plan: &NodePlan, service: &ServiceId, head: &Head) {
+        let ranges = &self.facts.node.pod_cidrs;
+        let is_here = |address: &IpAddr| ranges.iter().any(|range| range.contains(address));
+        let mut found = BTreeSet::new();
+        for port in &head.ports {
+            let lists = std::iter::once(&port.internal).chain(&port.external);
+            let lists = lists.flat_map(|list| Family::BOTH.map(|family| (list, family)));
+            let lists = lists.filter(|(_, family)| self.host.supports(*family));
+            let lists =
+                lists.filter_map(|(list, family)| plan.backends(service, port, list, family));
+            let backends = lists.flat_map(|list| list.as_slice());
+            let here = backends.filter(|backend| is_here(&backend.address));
+            found.extend(here.map(|backend| LocalEndpoint {
+                address: backend.address,
+                protocol: port.protocol,
+                port: backend.port,
+            }));
+        }
+        if let Some(Entry::Local(local)) = plan.get(&EntryKey::Local(service.clone())) {
+            for named in &local.endpoints {
+                found.remove(named);
+            }
+        }
+        self.facts.local_endpoints.extend(found);
     }
 
     /// The own endpoints of a Service and its health check port.

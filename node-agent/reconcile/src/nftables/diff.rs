@@ -322,10 +322,13 @@ fn shared(
     transaction.push(None, foreign.collect());
     ranges(transaction, wanted, found, SetName::Pods);
     let all: BTreeSet<_> = wanted.hairpins.keys().chain(&found.hairpins).collect();
-    let hairpins = all
+    // Each by itself: a pass that must not remove any still adds the others.
+    for operation in all
         .into_iter()
-        .filter_map(|own| hairpin(own, wanted, found));
-    transaction.push(None, hairpins.collect());
+        .filter_map(|own| hairpin(own, wanted, found))
+    {
+        transaction.push(None, vec![operation]);
+    }
 }
 
 fn hairpin(own: &LocalEndpoint, wanted: &FamilyTables, found: &ObservedTable) -> Option<Operation> {
