@@ -38,6 +38,16 @@ pub struct How {
     pub place: Place,
 }
 
+impl How {
+    /// The same in a place that a unit demands.
+    fn or_at(self, place: Place) -> Self {
+        match place {
+            Place::Auto => self,
+            place => Self { place, ..self },
+        }
+    }
+}
+
 /// Runs the units of one batch, named `TIER/NAME`, and returns whether all passed.
 ///
 /// # Errors
@@ -109,12 +119,7 @@ fn run_one(work: Work, words: &[&str], how: How, sink: &mut (dyn Write + Send)) 
         Work::ShippedTests(packages) => run_built(&test_builds::as_shipped(packages)?, how, sink),
         Work::ShippedScenarios(names) => run_scenarios(names, &[], Profile::AsShipped, how, sink),
         Work::Nftables(place, names) => {
-            let place = match place {
-                Place::Auto => how.place,
-                place => place,
-            };
-            let how = How { place, ..how };
-            run_scenarios(names, &NFTABLES, Profile::Dev, how, sink)
+            run_scenarios(names, &NFTABLES, Profile::Dev, how.or_at(place), sink)
         }
         Work::ShippedCluster(names) => {
             let seed = how.seed.to_string();
