@@ -118,7 +118,7 @@ const OF_MODES: [(&str, Plain); 18] = {
 const WINDOWS: &str = "for Windows, which Portolan does not support; keep kube-proxy there";
 
 /// The gate of external IPs.
-const EXTERNAL_IPS: &str = "AllowServiceExternalIPs";
+pub(super) const EXTERNAL_IPS_GATE: &str = "featureGates.AllowServiceExternalIPs";
 
 /// Gates for features that Portolan always has.
 const ALWAYS_ON: [&str; 12] = [
@@ -206,7 +206,7 @@ impl Translation {
             let given = self.fields.flag(&field)?;
             let name = field.strip_prefix("featureGates.").unwrap_or_default();
             let on = given.value == Some(true);
-            if name == EXTERNAL_IPS {
+            if field == EXTERNAL_IPS_GATE {
                 self.external_ips(&given, on);
                 continue;
             }

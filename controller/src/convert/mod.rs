@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::from_kube::{self, FieldError};
+use elsewhere::EXTERNAL_IPS_GATE;
 use fields::Fields;
 use translation::Translation;
 
@@ -50,18 +51,44 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Helm values of the chart. They are merged with the chart's own values, which are stricter about external IPs
-    /// than an empty ProxyConfig.
-    pub fn values(&self) -> Value {
-        let mut spec = self.config.spec.clone();
-        let settings = spec.settings.get_or_insert_default();
+    /// The same for Helm values of the chart. They are merged with the chart's own values, which allow no external
+    /// IPs, while an empty ProxyConfig allows all. So the ranges are written, and reported.
+    #[must_use]
+    pub fn for_chart(mut self) -> Self {
+        let settings = self.config.spec.settings.get_or_insert_default();
         if settings.external_ips.is_none() {
             let ranges = Settings::default().external_ips.allowed_cidrs;
+            let ranges: Vec<_> = ranges.iter().map(ToString::to_string).collect();
+            let mut findings = self.findings.iter();
+            let of_gate = findings.position(|finding| finding.field == EXTERNAL_IPS_GATE);
+            let value = of_gate.and_then(|place| self.findings.remove(place).value);
+            self.findings.push(Finding {
+                field: EXTERNAL_IPS_GATE.into(),
+                outcome: match value {
+                    Some(_) => Outcome::CarriedOver,
+                    None => Outcome::FilledIn,
+                },
+                value,
+                becomes: Some(format!(
+                    "spec.settings.externalIPs.allowedCIDRs: [{}]",
+                    ranges.join(", ")
+                )),
+                note: "kube-proxy serves every external IP, and the chart allows none. With these ranges, \
+                       anyone who may create Services can take traffic to any address; write only the ranges \
+                       in use, or []"
+                    .into(),
+            });
+            self.findings.sort_by_key(|finding| finding.outcome);
             settings.external_ips = Some(ExternalIpsSpec {
-                allowed_cidrs: Some(ranges.iter().map(ToString::to_string).collect()),
+                allowed_cidrs: Some(ranges),
             });
         }
-        json!({"config": {"spec": spec}})
+        self
+    }
+
+    /// The settings as Helm values, see [`Self::for_chart`].
+    pub fn values(&self) -> Value {
+        json!({"config": {"spec": self.config.spec}})
     }
 
     /// Whether nodes behave as before.

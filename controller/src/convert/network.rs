@@ -15,17 +15,26 @@ type Listen = (IpAddr, u16);
 
 /// Why agents cannot all listen on this address.
 fn not_for_every_node(target: &str, address: IpAddr) -> Option<&'static str> {
-    if target == "healthz" && address.to_canonical().is_loopback() {
-        return Some(
-            "the kubelet probes the readiness of agents at the node's address, so agents listen on all \
-             addresses; restrict access with the nodes' firewall",
-        );
+    let is_health = target == "healthz";
+    let is_loopback = address.to_canonical().is_loopback();
+    if address.is_unspecified() || is_loopback && !is_health {
+        return None;
     }
-    let one = !address.is_unspecified() && !address.to_canonical().is_loopback();
-    one.then_some(
-        "an address of one node, and all nodes have the same ProxyConfig, so the address is left out; \
-         restrict access with the nodes' firewall",
-    )
+    Some(match (is_health, is_loopback) {
+        (true, true) => {
+            "the kubelet probes the readiness of agents at the node's address, so agents listen on all addresses, \
+             and health checks become open to all clients of the node. Restrict access with the nodes' firewall, or \
+             write `bindAddress` beside the port into values of the chart, whose probe follows it"
+        }
+        (true, false) => {
+            "an address of one node, and all nodes have the same ProxyConfig, so agents listen on all addresses, \
+             and health checks become open to all clients of the node; restrict access with the nodes' firewall"
+        }
+        (false, _) => {
+            "an address of one node, and all nodes have the same ProxyConfig, so agents listen on 127.0.0.1 only; \
+             to collect metrics from other machines write spec.settings.metrics.bindAddress: 0.0.0.0"
+        }
+    })
 }
 
 impl Translation {

@@ -38,8 +38,8 @@ impl Translation {
             for (range, mark) in [("0.0.0.0/0", '.'), ("::/0", ':')] {
                 if !texts.iter().any(|text| text.contains(mark)) {
                     ours.push(range.into());
-                    note = "kube-proxy uses all addresses of a family that is not in the list, so they are \
-                        written; remove the range of length 0 if that is not intended";
+                    note = "for a family that is not in the list, kube-proxy uses all addresses, and Portolan \
+                        none, so all are written; remove the range of length 0 if that is not intended";
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use portolan_crds::{DataplaneMode, HostFirewallMode, SettingsSpec, TimeoutsSpec};
+use portolan_crds::{DataplaneMode, HostFirewallMode, SettingsSpec};
 use portolan_plan::Period;
 
 use super::fields::{Fields, Given, wrong};
@@ -295,33 +295,27 @@ impl Translation {
             |settings, name| settings.scheduler = Some(name),
             "",
         );
+        self.strict_arp()?;
+        self.excluded()
+    }
+
+    /// S-109, S-248: kube-proxy binds external addresses to each node, where the kernel answers ARP for them.
+    fn strict_arp(&mut self) -> Result<(), FieldError> {
         let strict = self.fields.flag("ipvs.strictARP")?;
-        self.note(
-            Outcome::NotNeeded,
-            &strict,
-            "Portolan assigns no Service address to a node, so nodes answer ARP for none",
-        );
-        self.excluded()?;
-        let timeouts: [(&str, &str, Timeout); 3] = [
-            ("ipvs.tcpTimeout", "timeouts.tcp", |spec| &mut spec.tcp),
-            ("ipvs.tcpFinTimeout", "timeouts.tcpFin", |spec| {
-                &mut spec.tcp_fin
-            }),
-            ("ipvs.udpTimeout", "timeouts.udp", |spec| &mut spec.udp),
-        ];
-        for (field, target, place) in timeouts {
-            let given = self.seconds(field)?;
-            let is_unset = given.value.is_none_or(|period| period == Period::default());
-            if field == "ipvs.tcpTimeout" && is_unset {
-                let note = "an idle connection is kept for conntrack.tcpEstablished; kube-proxy resets it \
-                    after the kernel's 15 minutes";
-                self.note(Outcome::NotNeeded, &given, note);
-                continue;
-            }
-            let set = |settings: &mut SettingsSpec, period: Period| {
-                *place(settings.timeouts.get_or_insert_default()) = Some(period.to_string());
-            };
-            self.carry(&given, Period::default(), target, set, "");
+        match strict.value {
+            Some(true) => self.note(
+                Outcome::NotNeeded,
+                &strict,
+                "Portolan assigns no Service address to a node, so nodes answer ARP for none",
+            ),
+            None | Some(false) => self.note(
+                Outcome::ChangesMeaning,
+                &strict,
+                "every node with kube-proxy answers ARP for external IPs and load balancer addresses; nodes with \
+                 Portolan answer for none. Where clients depend on it, announce the addresses before nodes \
+                 move: MetalLB, kube-vip, or a route to nodes. `arping ADDRESS` from a client's network shows who \
+                 answers",
+            ),
         }
         Ok(())
     }
@@ -371,9 +365,6 @@ impl Translation {
         Ok(())
     }
 }
-
-/// The field of an IPVS timeout.
-type Timeout = fn(&mut TimeoutsSpec) -> &mut Option<String>;
 
 /// A duration as in settings, rounded up.
 fn milliseconds(nanoseconds: u64) -> Period {

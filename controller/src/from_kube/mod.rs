@@ -25,4 +25,5 @@ pub use node::{node, service_cidr};
 pub use proxy_config::{proxy_config, proxy_config_at_once, stored_revision};
 pub use rollout::{asked, revision_name, revision_number, rollout_state};
 pub use service::service;
+pub(crate) use settings::MAX_IPVS_TIMEOUT_SECONDS;
 pub use settings::default_spec;

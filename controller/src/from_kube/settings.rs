@@ -289,7 +289,7 @@ const MAX_ROUTING_TABLE: u32 = i32::MAX.unsigned_abs();
 /// Maximum duration that the kernel stores, in seconds.
 const MAX_TIMEOUT_SECONDS: u32 = i32::MAX.unsigned_abs();
 /// Maximum duration of an IPVS timeout, in seconds. The kernel counts clock ticks, up to 1000 per second.
-const MAX_IPVS_TIMEOUT_SECONDS: u32 = MAX_TIMEOUT_SECONDS / 1000;
+pub(crate) const MAX_IPVS_TIMEOUT_SECONDS: u32 = MAX_TIMEOUT_SECONDS / 1000;
 
 /// A duration that the kernel counts in seconds.
 fn set_whole(period: &mut Period, text: Option<String>, field: &str) -> Result<(), FieldError> {

@@ -41,7 +41,10 @@ pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<u8> {
         Ok(read) => read,
         Err(problem) => bail!(problem),
     };
-    let conversion = convert(&name, &text)?;
+    let mut conversion = convert(&name, &text)?;
+    if arguments.output == Form::Values {
+        conversion = conversion.for_chart();
+    }
     let config = match arguments.output {
         Form::Yaml => serde_saphyr::to_string(&conversion.config).context("write it as YAML")?,
         Form::Json => serde_json::to_string_pretty(&conversion.config)? + "\n",

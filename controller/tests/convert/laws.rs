@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{file, settings};
 
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "kubeadm-ipvs.yaml",
     "kubeadm-iptables.yaml",
     "kops.yaml",
@@ -22,6 +22,8 @@ const FILES: [&str; 11] = [
     "cluster-cidr.json",
     "bridge.yaml",
     "unknown.yaml",
+    "arp.yaml",
+    "conntrack-zeros.yaml",
     "wrong-types.yaml",
 ];
 

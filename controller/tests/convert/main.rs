@@ -67,6 +67,8 @@ conversions! {
     pods_by_the_range_of_the_cluster: "cluster-cidr.json"
     pods_by_a_bridge: "bridge.yaml"
     unknown_and_removed_fields: "unknown.yaml"
+    external_addresses_on_every_node: "arp.yaml"
+    timeouts_that_are_left_alone: "conntrack-zeros.yaml"
 }
 
 #[test]
@@ -105,10 +107,12 @@ fn the_controller_reads_the_values_of_the_input() {
 
 #[test]
 fn only_fields_with_an_equivalent_are_exact() {
-    assert!(converted("kubeadm-ipvs.yaml").is_exact());
-    assert!(converted("cluster-cidr.json").is_exact());
     assert!(converted("dual-stack.yaml").is_exact());
+    let ipvs = "mode: ipvs\nclusterCIDR: 10.244.0.0/16\nipvs: {strictARP: true, tcpTimeout: 15m}";
+    assert!(convert("file", &with(ipvs)).unwrap().is_exact());
     for name in [
+        "kubeadm-ipvs.yaml",
+        "cluster-cidr.json",
         "eks.yaml",
         "kops.yaml",
         "kubespray.yaml",
@@ -160,6 +164,109 @@ fn the_gate_of_external_ips_becomes_a_setting() {
     let all = Settings::default().external_ips.allowed_cidrs;
     assert_eq!(of("featureGates: {AllowServiceExternalIPs: true}"), all);
     assert_eq!(of("mode: ipvs"), all);
+}
+
+/// The outcome of a field, `None` if the report does not contain it.
+fn outcome(conversion: &Conversion, field: &str) -> Option<Outcome> {
+    let mut findings = conversion.findings.iter();
+    let found = findings.find(|finding| finding.field == field);
+    found.map(|finding| finding.outcome)
+}
+
+/// S-176, S-177, S-248: with kube-proxy in mode ipvs, nodes answered ARP for external addresses.
+#[test]
+fn without_strict_arp_nodes_change_their_behaviour() {
+    let changes = Some(Outcome::ChangesMeaning);
+    for (fields, expected) in [
+        ("mode: ipvs", changes),
+        ("mode: ipvs\nipvs: {strictARP: null}", changes),
+        ("mode: ipvs\nipvs: {strictARP: false}", changes),
+        (
+            "mode: ipvs\nipvs: {strictARP: true}",
+            Some(Outcome::NotNeeded),
+        ),
+        ("mode: iptables", None),
+        ("mode: nftables", None),
+    ] {
+        let conversion = convert("file", &with(fields)).unwrap();
+        assert_eq!(outcome(&conversion, "ipvs.strictARP"), expected, "{fields}");
+    }
+}
+
+/// S-105, S-221, S-248: IPVS has timeouts of its own, which kube-proxy's other modes do not use.
+#[test]
+fn timeouts_of_ipvs_are_reported_and_shorten_no_flow() {
+    for (fields, tcp, reported) in [
+        ("mode: ipvs", "24h", Some(Outcome::ChangesMeaning)),
+        (
+            "mode: ipvs\nipvs: {tcpTimeout: 15m}",
+            "15m",
+            Some(Outcome::CarriedOver),
+        ),
+        (
+            "mode: ipvs\nconntrack: {tcpEstablishedTimeout: 0s}",
+            "0s",
+            None,
+        ),
+        ("mode: iptables", "24h", None),
+    ] {
+        let conversion = convert("file", &with(fields)).unwrap();
+        assert_eq!(
+            settings(&conversion).timeouts.tcp.to_string(),
+            tcp,
+            "{fields}"
+        );
+        assert_eq!(
+            outcome(&conversion, "ipvs.tcpTimeout"),
+            reported,
+            "{fields}"
+        );
+    }
+    let kept = "conntrack: {tcpEstablishedTimeout: 0s}";
+    for (mode, expected) in [
+        ("mode: ipvs", Outcome::CarriedOver),
+        ("mode: iptables", Outcome::ChangesMeaning),
+        ("mode: nftables", Outcome::CarriedOver),
+    ] {
+        let conversion = convert("file", &with(&format!("{mode}\n{kept}"))).unwrap();
+        let found = outcome(&conversion, "conntrack.tcpEstablishedTimeout");
+        assert_eq!(found, Some(expected), "{mode}");
+    }
+    for (mode, udp) in [("ipvs", "0s"), ("iptables", "1h"), ("nftables", "0s")] {
+        let fields = format!("mode: {mode}\nconntrack: {{udpTimeout: 7m, udpStreamTimeout: 1h}}");
+        let found = settings(&convert("file", &with(&fields)).unwrap());
+        assert_eq!(found.timeouts.udp.to_string(), udp, "{mode}");
+        let times = [
+            found.conntrack.udp_timeout,
+            found.conntrack.udp_stream_timeout,
+        ];
+        assert_eq!(times.map(|time| time.to_string()), ["7m", "1h"], "{mode}");
+    }
+}
+
+/// S-237, S-248: the chart allows no external IPs, kube-proxy all of them.
+#[test]
+fn ranges_of_external_ips_are_written_for_the_chart_with_a_line_in_the_report() {
+    const GATE: &str = "featureGates.AllowServiceExternalIPs";
+    for (fields, value, expected) in [
+        ("mode: ipvs", None, Some(Outcome::FilledIn)),
+        (
+            "featureGates: {AllowServiceExternalIPs: true}",
+            Some("true"),
+            Some(Outcome::CarriedOver),
+        ),
+    ] {
+        let conversion = convert("file", &with(fields)).unwrap().for_chart();
+        let all = Settings::default().external_ips.allowed_cidrs;
+        assert_eq!(settings(&conversion).external_ips.allowed_cidrs, all);
+        assert_eq!(outcome(&conversion, GATE), expected);
+        let of_gate = conversion.findings.iter().filter(|it| it.field == GATE);
+        let values: Vec<_> = of_gate.map(|finding| finding.value.as_deref()).collect();
+        assert_eq!(values, [value], "once");
+    }
+    let none = with("featureGates: {AllowServiceExternalIPs: false}");
+    let conversion = convert("file", &none).unwrap();
+    assert_eq!(conversion.clone().for_chart().findings, conversion.findings);
 }
 
 /// A configuration with these fields.

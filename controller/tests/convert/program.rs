@@ -25,9 +25,9 @@ fn run(name: &str, by_name: bool, more: &[&str]) -> Output {
 
 #[test]
 fn the_proxy_config_goes_to_standard_output_and_the_report_to_standard_error() {
-    let ended = run("kubeadm-ipvs.yaml", true, &[]);
+    let ended = run("dual-stack.yaml", true, &[]);
     assert_eq!(ended.status.code(), Some(0));
-    let expected = converted("kubeadm-ipvs.yaml");
+    let expected = converted("dual-stack.yaml");
     let config = serde_saphyr::to_string(&expected.config).unwrap();
     assert_eq!(String::from_utf8(ended.stdout).unwrap(), config);
     assert_eq!(String::from_utf8(ended.stderr).unwrap(), expected.report());
@@ -62,6 +62,20 @@ fn helm_gets_values_of_the_chart() {
         serde_json::json!({"allowedCIDRs": ["0.0.0.0/0", "::/0"]});
     assert_eq!(values["config"]["spec"], expected);
     assert_eq!(values.as_object().unwrap().len(), 1, "the probe follows it");
+    let report = String::from_utf8(ended.stderr).unwrap();
+    assert!(
+        report.contains("externalIPs.allowedCIDRs: [0.0.0.0/0"),
+        "{report}"
+    );
+}
+
+/// S-248: also fields left at their default.
+#[test]
+fn a_changed_meaning_ends_with_1() {
+    let ended = run("arp.yaml", true, &[]);
+    assert_eq!(ended.status.code(), Some(1));
+    let report = String::from_utf8(ended.stderr).unwrap();
+    assert!(report.contains("ipvs.strictARP=false"), "{report}");
 }
 
 #[test]

@@ -187,4 +187,8 @@ fn a_duplicate_key_is_named() {
         .unwrap_err()
         .problem;
     assert_eq!(problem, "ipvs.scheduler: duplicate key; remove one");
+    let problem = convert("file", &with("mode: ipvs\nmode: iptables"))
+        .unwrap_err()
+        .problem;
+    assert_eq!(problem, "mode: duplicate key; remove one", "S-248");
 }
