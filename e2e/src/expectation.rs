@@ -184,7 +184,7 @@ fn complete(raw: RawRow, frontends: &[Frontend]) -> Result<Row> {
 }
 
 /// Number of rules in the behaviour table.
-const RULES: u16 = 241;
+const RULES: u16 = 252;
 
 fn check_rules(rules: &[String]) -> Result<()> {
     let is_rule = |rule: &String| {

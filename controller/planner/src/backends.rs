@@ -102,7 +102,8 @@ pub(crate) struct PortEndpoints<'a> {
 
 impl<'a> PortEndpoints<'a> {
     /// Merges the slices of a Service for these families; for each endpoint the copy with the best rank is used (S-50,
-    /// S-51), and on each node that copies name, the best one that names it (S-245). Of more than `most` endpoints of a family, ready ones come first.
+    /// S-51), and on each node that copies name, the best one that names it (S-245). Of more than `most` endpoints of a
+    /// family, ready ones come first.
     pub(crate) fn merge(
         port: &ServicePort,
         slices: &PortSlices<'a>,

@@ -99,7 +99,7 @@ fn restored(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for form in FORMS {
         lab.heading(form.name);
         form.rules(lab, "-I")?;
-        every_client(lab, checks, &lab.state)?;
+        served(lab, checks, form.name)?;
         form.rules(lab, "-D")?;
     }
     lab.heading("a tunnel in nftables");
@@ -108,8 +108,20 @@ fn restored(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         node.inside(|| Program::Nft.run_with_input(words, input).map(drop))
     };
     nft(&["-f", "-"], TUNNEL)?;
-    every_client(lab, checks, &lab.state)?;
+    served(lab, checks, "a tunnel in nftables")?;
     nft(&["delete", "table", "inet", "tunnel"], "")
+}
+
+fn served(lab: &Lab<'_>, checks: &mut Checks, beside: &str) -> Result<()> {
+    let mut cells = Checks::new(lab.stage.console);
+    every_client(lab, &mut cells, &lab.state)?;
+    checks.add(&cells);
+    checks.require(
+        &format!("every client is served beside {beside} (S-243)"),
+        cells.all_passed(),
+        &cells.to_string(),
+    );
+    Ok(())
 }
 
 impl Form {

@@ -157,8 +157,7 @@ fn run_one(work: Work, words: &[&str], how: How, sink: &mut (dyn Write + Send)) 
         Work::Demo(options) => Ok(demo::run(how.place, Mode::default(), options, sink)? == 0),
         Work::ClusterDemo => {
             // No person watches Jaeger in this run.
-            let traces = Traces::default();
-            Ok(demo::run_cluster(how.place, Some(&traces), sink)? == 0)
+            Ok(demo::run_cluster(how.place, Some(&Traces::default()), sink)? == 0)
         }
     }
 }
