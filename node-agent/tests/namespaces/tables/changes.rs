@@ -64,7 +64,8 @@ pub(crate) fn replaced_under_load() {
     let loads = CLUSTER_IP.map(|address| Load::start(&world, at(address, 80)));
     let begun = Instant::now();
     let mut changes = 0;
-    while begun.elapsed() < Duration::from_secs(4) {
+    // A busy machine makes fewer changes in that time.
+    while changes <= 50 || begun.elapsed() < Duration::from_secs(4) {
         // One to three of the pods, never the same ones twice in succession.
         let chosen = (0..=changes % 3).map(|more| &world.pods[(changes + more) % 4]);
         let backends: Vec<_> = chosen.flat_map(|pod| pod.backends(TCP_PORT)).collect();
@@ -73,7 +74,6 @@ pub(crate) fn replaced_under_load() {
         changes += 1;
         std::thread::sleep(Duration::from_millis(15));
     }
-    assert!(changes > 50, "{changes}");
     loads.into_iter().for_each(|load| load.end(200));
 }
 
