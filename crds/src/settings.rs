@@ -37,7 +37,8 @@ pub struct SettingsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub masquerade: Option<MasqueradeSpec>,
     /// The range from which the API server allocates node ports (`--service-node-port-range`). Nodes do not use these
-    /// ports for their own connections. Default: `30000-32767`.
+    /// ports for their own connections, unless fewer than 8192 other ports would stay for these; then only the node
+    /// ports in use are kept free. Default: `30000-32767`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::port_range")]
     pub node_port_range: Option<String>,

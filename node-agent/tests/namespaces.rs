@@ -85,6 +85,10 @@ const TESTS: &[Test] = &[
         "interfaces_are_read_correctly",
         network::interfaces_are_seen,
     ),
+    (
+        "a_long_list_of_reserved_ports_is_read_whole",
+        network::long_settings_are_read,
+    ),
     ("every_change_by_others_is_notified", network::events_ring),
     ("a_flood_is_survived", network::flood_is_survived),
     (

@@ -1,26 +1,24 @@
 //! A node changes from IPVS to nftables and back under load: no connection fails, open ones continue, and nothing of the
 //! other dataplane stays.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::draining::{self, BACKENDS, LINES, State};
+use super::draining;
 use super::packet_path::{cluster_manifests, every_client_with};
 use super::restarts::targets;
 use super::{Checks, Scenario, Stage};
 use crate::dataplane::Dataplane;
-use crate::files::{CLUSTER, DRAINING};
 use crate::harness::loads::Loads;
 use crate::harness::{self, clients_of, proxy_config};
 use crate::manifests::Manifests;
 use crate::program::Program;
 use crate::topology::Network;
-use crate::topology::world::{Family, Node, Resident};
+use crate::topology::world::{Family, Node};
 use crate::traffic::Protocol;
-use crate::traffic::line::{self, Line};
+use crate::traffic::line::Line;
 use crate::traffic::load::Rate;
 use crate::waits::{self, ANSWER, LATER};
 
@@ -60,15 +58,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         lines: Vec::new(),
     };
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(open);
-    lab.serve_pods()?;
-    lab.serve_nodes()?;
-    for pod in BACKENDS {
-        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
-    }
-    lab.add_files(CLUSTER)?;
-    lab.write("calls.yaml", &stage.files.text(DRAINING)?)?;
-    let ready: BTreeMap<_, _> = BACKENDS.map(|pod| (pod, State::Ready)).into();
-    lab.write("calls-slices.yaml", &draining::slices(&ready)?)?;
+    draining::serve_beside_cluster(&mut lab, stage)?;
     lab.write(SETTINGS, &settings("ipvs"))?;
     lab.start()?;
     load_modules()?;

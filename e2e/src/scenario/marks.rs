@@ -1,25 +1,23 @@
 //! Captured packets and other programs: rules that restore the whole mark of a connection (S-243), and a policy rule that
 //! is missing until the agent restores it (S-244).
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::draining::{self, BACKENDS, LINES, State};
+use super::draining;
 use super::packet_path::{cluster_manifests, every_client};
 use super::restarts::targets;
 use super::{Checks, Scenario, Stage};
-use crate::files::{CLUSTER, DRAINING};
 use crate::harness::loads::Loads;
 use crate::harness::{self, clients_of};
 use crate::manifests::Manifests;
 use crate::program::Program;
 use crate::topology::Network;
-use crate::topology::world::{Family, Node, Resident};
+use crate::topology::world::{Family, Node};
 use crate::traffic::Protocol;
-use crate::traffic::line::{self, Line};
+use crate::traffic::line::Line;
 use crate::traffic::load::Rate;
 use crate::waits::{self, ANSWER};
 
@@ -45,15 +43,7 @@ type Lab<'a> = harness::Lab<'a, Manifests>;
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let manifests = cluster_manifests(&stage.files)?;
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(manifests);
-    lab.serve_pods()?;
-    lab.serve_nodes()?;
-    for pod in BACKENDS {
-        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
-    }
-    lab.add_files(CLUSTER)?;
-    lab.write("calls.yaml", &stage.files.text(DRAINING)?)?;
-    let ready: BTreeMap<_, _> = BACKENDS.map(|pod| (pod, State::Ready)).into();
-    lab.write("calls-slices.yaml", &draining::slices(&ready)?)?;
+    draining::serve_beside_cluster(&mut lab, stage)?;
     lab.start()?;
     lab.run_parts(
         checks,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use portolan_agent::kernel::linux::Events;
-use portolan_reconcile::{HostAddress, InterfaceKind, sysctls};
+use portolan_agent::kernel::linux::{Events, read_sysctl, restore_sysctl};
+use portolan_reconcile::{HostAddress, InterfaceKind, RESERVED_PORTS, sysctls};
 
 use super::{DEVICE, Here, ip, plan};
 
@@ -36,6 +36,16 @@ pub(crate) fn interfaces_are_seen() {
     let wanted = "net.bridge.bridge-nf-call-iptables";
     assert!(names.contains_key(wanted), "{wanted}: {names:?}");
     assert_eq!(here.look().host, host, "two reads agree");
+}
+
+/// S-242: the kernel answers only the first read of such a list.
+pub(crate) fn long_settings_are_read() {
+    let _here = Here::new();
+    let ports: Vec<String> = (0..3_000).map(|n| (20_001 + 2 * n).to_string()).collect();
+    let wanted = ports.join(",");
+    restore_sysctl(RESERVED_PORTS, &wanted).unwrap();
+    let found = read_sysctl(&RESERVED_PORTS.into());
+    assert_eq!(found.map(|(_, value)| value.to_string()), Some(wanted));
 }
 
 /// S-37: each kind of change, both families, from the kernel itself.

@@ -30,20 +30,20 @@ pub(super) const SCENARIO: Scenario = Scenario {
 /// The clients.
 const CLIENTS: [Resident; 3] = clients_of(Node::A);
 /// The endpoints.
-pub(super) const BACKENDS: [Pod; 4] = [
+const BACKENDS: [Pod; 4] = [
     Node::A.pod(1),
     Node::A.pod(2),
     Node::B.pod(1),
     Node::B.pod(2),
 ];
 /// Where pods keep connections open.
-pub(super) const LINES: u16 = 7070;
+const LINES: u16 = 7070;
 /// Drain deadline of the Service, as in the manifest.
 const LONG: &str = "10m";
 
 /// The state of an endpoint in the slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+enum State {
     Ready,
     /// It runs but takes no new connections: a probe failed.
     Unready,
@@ -86,10 +86,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         calls: Vec::new(),
     };
     let mut lab = harness::Lab::new(stage, Network::Routed)?.with(open);
-    lab.serve_pods()?;
-    for pod in BACKENDS {
-        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
-    }
+    serve(&mut lab)?;
     lab.write("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
     lab.write(SERVICE, &lab.state.service)?;
     lab.write(SLICES, &slices(&lab.state.endpoints)?)?;
@@ -104,8 +101,28 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     )
 }
 
-const SERVICE: &str = "service.yaml";
-const SLICES: &str = "slices.yaml";
+fn serve<S>(lab: &mut harness::Lab<'_, S>) -> Result<()> {
+    lab.serve_pods()?;
+    for pod in BACKENDS {
+        line::serve(lab.topology.of(Resident::Pod(pod))?, &pod.name(), LINES)?;
+    }
+    Ok(())
+}
+
+/// Serves the Services of cluster.yaml, and the Service of this scenario, whose connections stay open.
+pub(super) fn serve_beside_cluster<S>(lab: &mut harness::Lab<'_, S>, stage: &Stage) -> Result<()> {
+    serve(lab)?;
+    lab.serve_nodes()?;
+    lab.add_files(CLUSTER)?;
+    lab.write(SERVICE, &stage.files.text(DRAINING)?)?;
+    lab.write(
+        SLICES,
+        &slices(&BACKENDS.map(|pod| (pod, State::Ready)).into())?,
+    )
+}
+
+const SERVICE: &str = "calls.yaml";
+const SLICES: &str = "calls-slices.yaml";
 
 /// Where clients reach the Service.
 pub(super) fn at(family: Family, port: u16) -> SocketAddr {
@@ -116,7 +133,7 @@ pub(super) fn at(family: Family, port: u16) -> SocketAddr {
 }
 
 /// Both slices of the Service.
-pub(super) fn slices(endpoints: &BTreeMap<Pod, State>) -> Result<String> {
+fn slices(endpoints: &BTreeMap<Pod, State>) -> Result<String> {
     let mut text = String::new();
     for family in Family::ALL {
         writeln!(

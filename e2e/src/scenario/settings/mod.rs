@@ -1,11 +1,12 @@
 //! Every setting, changed while the agent runs: it takes effect on the node without a restart, and the node returns
 //! to its first state once all settings are restored.
 
+mod ports;
 mod traffic;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -61,6 +62,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("every setting", every_setting),
             ("an idle connection", traffic::idle),
             ("source ports", traffic::source_ports),
+            ("ports to connect from", ports::connects),
         ],
     )
 }
@@ -172,10 +174,7 @@ impl Lab<'_> {
             "ip6tables-save" => Program::Ip6tablesSave.run(arguments),
             "nft" => Program::Nft.run(arguments),
             "ip" => Program::Ip.run(arguments),
-            "sysctl" => {
-                let path = Path::new("/proc/sys").join(arguments.join(""));
-                std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
-            }
+            "sysctl" => traffic::value_of(&arguments.join("")),
             "doctor" => {
                 let words = ["doctor", "--all", "-o", "json", "--state-dir", &state];
                 Ok(Program::Agent.try_with_input(&words, "")?.output)

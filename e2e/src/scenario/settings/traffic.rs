@@ -1,7 +1,10 @@
 //! Settings that affect connections: idle timeouts, and the ports of the node's own connections.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -55,14 +58,14 @@ fn open(lab: &Lab<'_>) -> Result<Line> {
     Ok(line)
 }
 
-const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
+pub(super) const RESERVED: &str = "net/ipv4/ip_local_reserved_ports";
 const RANGE: &str = "net/ipv4/ip_local_port_range";
 /// Ranges of ephemeral ports: node ports and others, and node ports alone. The kernel begins with the lowest.
 const BOTH: &str = "32700 60999";
 const NODE_PORTS_ALONE: &str = "32700 32767";
 const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 /// Where an external client listens. Each gets one connection.
-const LISTENS: std::ops::Range<u16> = 9000..9024;
+pub(super) const LISTENS: std::ops::Range<u16> = 9000..9024;
 
 /// S-222: the kernel gives the node's own connections no node port.
 pub(super) fn source_ports(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
@@ -93,13 +96,19 @@ pub(super) fn source_ports(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()>
     node.set(&[(RESERVED.to_owned(), &reserved), (RANGE.to_owned(), &range)])
 }
 
-fn read(lab: &Lab<'_>, setting: &str) -> Result<String> {
-    let path = std::path::Path::new("/proc/sys").join(setting);
-    lab.inside(Resident::Node(NODE), || {
-        let text = std::fs::read_to_string(&path);
-        let text = text.with_context(|| format!("read {}", path.display()))?;
-        Ok(text.trim().to_owned())
-    })
+pub(super) fn read(lab: &Lab<'_>, setting: &str) -> Result<String> {
+    let text = lab.inside(Resident::Node(NODE), || value_of(setting))?;
+    Ok(text.trim().to_owned())
+}
+
+/// A kernel setting of this network namespace.
+pub(super) fn value_of(setting: &str) -> Result<String> {
+    let path = Path::new("/proc/sys").join(setting);
+    // The kernel answers only the first read, with as much of a list as fits.
+    let mut text = vec![0; 64 << 10];
+    let read = File::open(&path).and_then(|mut file| file.read(&mut text));
+    text.truncate(read.with_context(|| format!("read {}", path.display()))?);
+    Ok(String::from_utf8(text)?)
 }
 
 /// Number of connections whose local port at the node is a node port.

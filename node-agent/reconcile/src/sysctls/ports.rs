@@ -96,7 +96,7 @@ mod tests {
             ("32768-52807", "32768 60999", "", whole("32768-52807")),
             ("32768-52808", "32768 60999", "", in_use()),
             ("32768-52807", "32768 60999", "60999", in_use()),
-            // An administrator's small range is none of the agent's business.
+            // The range of local ports is small by itself: the agent may reserve what lies outside of it.
             ("30000-32767", "40000 41000", "", whole("30000-32767")),
             ("30000-40000", "40000 41000", "", in_use()),
             ("1024-65535", "unknown", "", whole("1024-65535")),

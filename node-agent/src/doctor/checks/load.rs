@@ -41,7 +41,7 @@ pub(super) fn conntrack(facts: &Facts) -> Vec<Finding> {
     }]
 }
 
-/// Without ports to connect from, the kubelet, the runtime and the agent itself reach nobody (S-242).
+/// Without ports to connect from, the kubelet, the runtime and the agent itself cannot connect to others (S-242).
 pub(super) fn connect_ports(facts: &Facts) -> Vec<Finding> {
     let check = Check::ConnectPorts;
     let (Ok(network), Some(reserved)) = (&facts.network, facts.sysctl(RESERVED_PORTS)) else {

@@ -1,6 +1,7 @@
 //! Kernel settings: files below `/proc/sys`, in the network namespace of this process.
 
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +10,9 @@ use tracing::warn;
 
 use crate::kernel::KernelError;
 use crate::settings_before::SettingsBefore;
+
+/// The longest value, in bytes: a list of every second port.
+const LONGEST: usize = 256 << 10;
 
 /// The file of a setting. Its parts are separated by dots, or by slashes if a part contains dots.
 fn path(name: &str) -> PathBuf {
@@ -20,8 +24,16 @@ fn path(name: &str) -> PathBuf {
 
 /// The setting and its value; `None` if the kernel has no such setting, or it is not readable.
 pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
-    let value = std::fs::read_to_string(path(name)).ok()?;
+    let value = first_read(&path(name)).ok()?;
     Some((name.clone(), value.trim().into()))
+}
+
+/// The kernel answers only the first read of some settings, with as much of the value as fits into its buffer.
+fn first_read(path: &Path) -> io::Result<String> {
+    let mut value = vec![0; LONGEST];
+    let length = File::open(path)?.read(&mut value)?;
+    value.truncate(length);
+    String::from_utf8(value).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 /// A value as messages print it.
