@@ -220,6 +220,7 @@ fn unknown() -> Facts {
         sysctls: [].into(),
         tables: Err(reason()),
         nft_tables: Err(reason()),
+        nft_rules: Err(reason()),
         tracked: Err(reason()),
         connection_table_bits: Err(reason()),
         controller: None,

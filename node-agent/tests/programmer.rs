@@ -368,9 +368,9 @@ fn a_pass_reports_the_duration_of_each_step() {
         "create sets",
         "add guards",
         "load rules",
+        "add first routes",
+        "add first policy rules",
         "add frontends",
-        "add routes",
-        "add policy rules",
     ];
     let places = phases.map(|phase| steps.iter().position(|name| *name == phase));
     assert!(places.is_sorted() && places[0].is_some(), "{steps:?}");

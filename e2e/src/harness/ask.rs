@@ -150,7 +150,8 @@ impl<S> Lab<'_, S> {
         self.answered_within(from, target, ANSWER)
     }
 
-    fn answered_within(
+    /// The name of the server that answers one TCP connection within a deadline.
+    pub(crate) fn answered_within(
         &self,
         from: Resident,
         target: SocketAddr,

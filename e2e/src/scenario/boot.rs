@@ -1,8 +1,10 @@
 //! A node that starts while no controller is reachable: after a restart of its agent, and after a power failure with
 //! a fresh, old or damaged plan on its disk.
 
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -12,7 +14,7 @@ use crate::files::CLUSTER;
 use crate::harness::{self, proxy_config, wrote_nothing};
 use crate::program::Program;
 use crate::topology::Network;
-use crate::topology::world::{Family, Node};
+use crate::topology::world::{Family, Node, Pod, Resident};
 use crate::waits::SOON;
 use crate::{mounts, witness};
 
@@ -29,6 +31,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Deadline of one attempt; much shorter than the grace period, during which the Service is not
 /// served.
 const BRIEF: Duration = Duration::from_secs(1);
+/// Deadline of one attempt that is repeated: without an answer, TCP tries again only after 1 s.
+const ATTEMPT: Duration = Duration::from_millis(50);
 /// The setting `disk.grace` of these clusters.
 const GRACE: u32 = 15;
 
@@ -52,6 +56,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("a fresh plan", fresh_plan),
             ("an old plan", old_plan),
             ("a damaged plan", damaged_plan),
+            ("a cold start among many Services", among_many),
         ],
     )
 }
@@ -196,6 +201,71 @@ fn damaged_plan(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// Other Services of the cold start. All pods serve each.
+const OTHERS: u16 = 2_000;
+
+/// S-249: pods do not wait for the boot-critical Service until all others are in.
+fn among_many(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    lab.heading("a cold start among many Services");
+    let pod = Resident::Pod(NODE.pod(1));
+    let first = extra::cluster_ip(FIRST, Family::IPv4)?;
+    let other = SocketAddr::new(other(1).into(), 80);
+    lab.write("many.yaml", &many()?)?;
+    lab.cluster.start_controller()?;
+    // The agent may wait for some seconds before it connects again.
+    lab.eventually("the others to be served", 4 * SOON, || {
+        lab.answered_within(pod, other, ATTEMPT)
+    })?;
+    lab.cluster.stop_agent(NODE)?;
+    lab.empty()?;
+    let end = lab.log_end(NODE)?;
+    let began = Instant::now();
+    lab.cluster.start_agent(NODE)?;
+    lab.eventually("the boot-critical Service", SOON, || {
+        lab.answered_within(pod, first, ATTEMPT)
+    })?;
+    let answered = began.elapsed();
+    // Taken at once: all of them are served some moments later.
+    let of_others = lab.answered_within(pod, other, ATTEMPT);
+    lab.until_logged(end, "the plan is in force")?;
+    let complete = began.elapsed();
+    checks.require(
+        "a pod is answered by the boot-critical Service before the others are in (S-249)",
+        of_others.is_err(),
+        &format!("another Service answered, too, after {answered:?}"),
+    );
+    lab.line(&format!(
+        "first answer to a pod after {answered:.1?}, all {OTHERS} others after {complete:.1?}"
+    ));
+    let of_others = lab.eventually("another Service", SOON, || {
+        lab.answered_within(pod, other, ATTEMPT)
+    });
+    checks.check("then the others are served, too", of_others.map(drop));
+    Ok(())
+}
+
+/// The cluster IP of one of the other Services.
+fn other(number: u16) -> Ipv4Addr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(10, 97, high, low)
+}
+
+fn many() -> Result<String> {
+    let mut text = String::new();
+    for number in 1..=OTHERS {
+        let address = other(number);
+        writeln!(
+            text,
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: many-{number}, namespace: shop}}, spec: {{clusterIP: {address}, clusterIPs: [{address}], ipFamilies: [IPv4], ports: [{{port: 80, targetPort: 8080}}]}}}}\n---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: many-{number}, namespace: shop, labels: {{kubernetes.io/service-name: many-{number}}}}}, addressType: IPv4, ports: [{{name: \"\", port: 8080}}], endpoints: ["
+        )?;
+        for pod in Pod::all() {
+            writeln!(text, "{{addresses: [{}]}},", pod.address(Family::IPv4))?;
+        }
+        writeln!(text, "]}}")?;
+    }
+    Ok(text)
+}
+
 impl Lab<'_> {
     fn plan(&self) -> PathBuf {
         self.cluster.state_folder(NODE).join("plan")
@@ -262,8 +332,8 @@ impl Lab<'_> {
     }
 
     fn stays_unserved(&self, service: u8) -> Result<()> {
-        let end = std::time::Instant::now() + QUIET;
-        while std::time::Instant::now() < end {
+        let end = Instant::now() + QUIET;
+        while Instant::now() < end {
             self.is_unserved(service)?;
             std::thread::sleep(Duration::from_millis(100));
         }

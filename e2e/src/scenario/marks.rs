@@ -19,7 +19,7 @@ use crate::topology::world::{Family, Node};
 use crate::traffic::Protocol;
 use crate::traffic::line::Line;
 use crate::traffic::load::Rate;
-use crate::waits::{self, ANSWER};
+use crate::waits::{self, ANSWER, SOON};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "marks",
@@ -57,22 +57,32 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
 /// A way in which other programs restore marks: rules of `mangle` PREROUTING in order, and of POSTROUTING.
 struct Form {
     name: &'static str,
+    /// How they are added: inserted before all others, or appended.
+    act: &'static str,
     before_routing: &'static [&'static str],
     after_routing: &'static str,
 }
 
-const FORMS: [Form; 2] = [
+const FORMS: [Form; 3] = [
     Form {
         name: "a full tunnel of wg-quick",
+        act: "-I",
         before_routing: &["-p udp -j CONNMARK --restore-mark"],
         after_routing: "-p udp -m mark --mark 0xca6c -j CONNMARK --save-mark",
     },
     Form {
         name: "two uplinks, and Calico's rule before them",
+        act: "-I",
         before_routing: &[
             "-m conntrack --ctstate ESTABLISHED -j ACCEPT",
             "-j CONNMARK --restore-mark",
         ],
+        after_routing: "-j CONNMARK --save-mark",
+    },
+    Form {
+        name: "two uplinks whose rules were appended",
+        act: "-A",
+        before_routing: &["-j CONNMARK --restore-mark"],
         after_routing: "-j CONNMARK --save-mark",
     },
 ];
@@ -88,7 +98,8 @@ const TUNNEL: &str = "table inet tunnel {
 fn restored(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     for form in FORMS {
         lab.heading(form.name);
-        form.rules(lab, "-I")?;
+        form.rules(lab, form.act)?;
+        lab.eventually("Portolan's rule to be the last", SOON, || is_last(lab))?;
         served(lab, checks, form.name)?;
         form.rules(lab, "-D")?;
     }
@@ -100,6 +111,16 @@ fn restored(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     nft(&["-f", "-"], TUNNEL)?;
     served(lab, checks, "a tunnel in nftables")?;
     nft(&["delete", "table", "inet", "tunnel"], "")
+}
+
+/// Whether Portolan's rule follows the rules that restore marks.
+fn is_last(lab: &Lab<'_>) -> Result<()> {
+    for program in [Program::Iptables, Program::Ip6tables] {
+        let listed = lab.tool(NODE, program, "-w -t mangle -S PREROUTING")?;
+        let last = listed.lines().last().unwrap_or_default();
+        ensure!(last.ends_with("-j PORTOLAN-PREROUTING"), "{listed}");
+    }
+    Ok(())
 }
 
 fn served(lab: &Lab<'_>, checks: &mut Checks, beside: &str) -> Result<()> {

@@ -2,6 +2,8 @@
 //!
 //! Additions come before removals, and each object before the one that routes traffic to it: sets that masquerade or
 //! guard, rules, virtual servers with all their backends, `FRONTEND`, `REFUSE` and `RANGES`, routes and policy rules.
+//! On a node that captures nothing yet, routes and policy rules follow the boot-critical frontends, so that these are
+//! served while thousands of others are added (S-249): their capture begins with their entry of `FRONTEND`.
 //! Removals follow in reverse order, and scheduler changes come last. A virtual server with endpoints is never empty
 //! in between (S-186).
 
@@ -14,8 +16,8 @@ use crate::phase::{Batch, Phase};
 use crate::route::Route;
 use crate::rules::{ObservedRules, restore_text};
 use crate::{
-    Desired, DesiredSet, IpvsOp, LinkOp, Observed, ObservedSet, Op, Owned, RulesOp, SetId, SetOp,
-    SetRole, SysctlOp, sysctls,
+    Desired, DesiredSet, IpvsOp, LinkOp, Observed, ObservedSet, Op, Owned, RulesOp, SetEntry,
+    SetId, SetOp, SetRole, SysctlOp, sysctls,
 };
 
 /// The operations that lead from `observed` to `desired`. They change only `owned` objects. Phases without operations
@@ -72,7 +74,7 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                         max_elements,
                     }),
                 );
-                entries(batch, *set, wanted, &ObservedSet::default());
+                entries(batch, *set, wanted, &ObservedSet::default(), desired);
             }
             // Rules cannot use a set of another type, so it is replaced before they are loaded.
             Some(found) if found.kind != Some(set.role.kind()) => {
@@ -85,7 +87,7 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                         entries: Vec::new(),
                     }),
                 );
-                entries(batch, *set, wanted, &ObservedSet::default());
+                entries(batch, *set, wanted, &ObservedSet::default(), desired);
             }
             Some(found) if too_small(found, wanted) || has_other_timeout(*set, found) => {
                 let (add, _) = phases(set.role);
@@ -100,7 +102,7 @@ fn sets(batch: &mut Batch, observed: &Observed, desired: &Desired) {
                     }),
                 );
             }
-            Some(found) => entries(batch, *set, wanted, found),
+            Some(found) => entries(batch, *set, wanted, found, desired),
         }
     }
     for name in &observed.leftover_sets {
@@ -120,9 +122,23 @@ fn has_other_timeout(set: SetId, found: &ObservedSet) -> bool {
     found.timeout_seconds != set.role.timeout_seconds()
 }
 
-fn entries(batch: &mut Batch, set: SetId, wanted: &DesiredSet, found: &ObservedSet) {
+fn entries(
+    batch: &mut Batch,
+    set: SetId,
+    wanted: &DesiredSet,
+    found: &ObservedSet,
+    desired: &Desired,
+) {
     let (add, remove) = phases(set.role);
+    let is_first = |entry: &SetEntry| {
+        let server = entry.server();
+        server.is_some_and(|server| desired.boot_critical.contains(&server))
+    };
     for entry in wanted.entries.difference(&found.entries) {
+        let add = match set.role {
+            SetRole::Frontend if is_first(entry) => Phase::AddBootCriticalFrontends,
+            _ => add,
+        };
         batch.push(add, Op::Set(SetOp::AddEntry { set, entry: *entry }));
     }
     for entry in found.entries.difference(&wanted.entries) {
@@ -169,21 +185,28 @@ fn rules(batch: &mut Batch, observed: &Observed, desired: &Desired) {
     }
 }
 
+/// Whether no packet is routed to IPVS, nor marked for that.
+fn captures_nothing(observed: &Observed) -> bool {
+    let is_empty = |(id, set): (&SetId, &ObservedSet)| {
+        !matches!(id.role, SetRole::Frontend | SetRole::Refuse) || set.entries.is_empty()
+    };
+    observed.policy.is_empty() && observed.routes.is_empty() && observed.sets.iter().all(is_empty)
+}
+
 /// A route is added before the policy rules that use it, and removed after them.
 fn routes(batch: &mut Batch, observed: &Observed, desired: &Desired) {
+    let (add_route, add_rule) = if captures_nothing(observed) {
+        (Phase::AddFirstRoutes, Phase::AddFirstPolicyRules)
+    } else {
+        (Phase::AddRoutes, Phase::AddPolicyRules)
+    };
     let device = || desired.device.clone();
     for route in desired.routes.difference(&observed.routes) {
         let (device, route) = (device(), Box::new(*route));
-        batch.push(
-            Phase::AddRoutes,
-            Op::Link(LinkOp::AddRoute { device, route }),
-        );
+        batch.push(add_route, Op::Link(LinkOp::AddRoute { device, route }));
     }
     for rule in desired.policy.difference(&observed.policy) {
-        batch.push(
-            Phase::AddPolicyRules,
-            Op::Link(LinkOp::AddPolicyRule { rule: *rule }),
-        );
+        batch.push(add_rule, Op::Link(LinkOp::AddPolicyRule { rule: *rule }));
     }
     for rule in observed.policy.difference(&desired.policy) {
         batch.push(

@@ -20,16 +20,22 @@ pub enum Phase {
     AddAllowedSources,
     /// Add entries that masquerade, and entries that keep clients out.
     AddGuards,
-    /// Add virtual servers of cluster IPs that no policy rule routes traffic to yet. They do not need the rules,
-    /// whose tools take a while to start.
+    /// Add boot-critical virtual servers of cluster IPs, which no policy rule routes traffic to yet. They do not need
+    /// the rules, whose tools take a while to start.
     AddUnroutedServers,
     /// Load rules.
     LoadRules,
     /// Add virtual servers that the cluster needs to come up, with their real servers.
     AddBootCriticalServers,
+    /// Add their entries of `FRONTEND`.
+    AddBootCriticalFrontends,
+    /// Add routes if nothing was captured before.
+    AddFirstRoutes,
+    /// Add policy rules if nothing was captured before: packets to boot-critical frontends now arrive at IPVS.
+    AddFirstPolicyRules,
     /// Add all other virtual servers with their real servers.
     AddServers,
-    /// Add entries of `FRONTEND`: these frontends now accept connections.
+    /// Add all other entries of `FRONTEND`: these frontends now accept connections.
     AddFrontends,
     /// Add entries of `REFUSE` and `RANGES`.
     AddRejects,
@@ -76,6 +82,9 @@ impl Phase {
             Self::AddUnroutedServers => "add unrouted servers",
             Self::LoadRules => "load rules",
             Self::AddBootCriticalServers => "add boot-critical servers",
+            Self::AddBootCriticalFrontends => "add boot-critical frontends",
+            Self::AddFirstRoutes => "add first routes",
+            Self::AddFirstPolicyRules => "add first policy rules",
             Self::AddServers => "add servers",
             Self::AddFrontends => "add frontends",
             Self::AddRejects => "add rejects",
@@ -107,6 +116,9 @@ impl Phase {
             | Self::AddUnroutedServers
             | Self::LoadRules
             | Self::AddBootCriticalServers
+            | Self::AddBootCriticalFrontends
+            | Self::AddFirstRoutes
+            | Self::AddFirstPolicyRules
             | Self::AddServers
             | Self::AddFrontends
             | Self::AddRejects

@@ -498,11 +498,12 @@ fn a_guarded_cluster_ip_lets_the_node_and_its_pods_in() {
     }
 }
 
-/// S-166: other rules that translate addresses of the node come after Portolan's, except Calico's.
+/// S-166: other rules that translate addresses of the node come after Portolan's, except Calico's. S-243: those that
+/// restore marks in `mangle` come before it.
 #[test]
-fn jumps_of_nat_are_moved_to_the_first_place() {
+fn jumps_are_moved_to_their_places() {
     let rules = Rules::new(Family::Ipv4, &Settings::default(), true);
-    let saved = |before: &str| {
+    let saved = |before: &str, after: &str| {
         let mut saved = String::new();
         for table in &rules.tables {
             saved.push_str(&format!("*{}\n", table.name));
@@ -510,10 +511,15 @@ fn jumps_of_nat_are_moved_to_the_first_place() {
                 saved.push_str(&format!(":PORTOLAN-{chain} - [0:0]\n"));
             }
             for chain in ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING", "FORWARD"] {
-                saved.push_str(&format!("-A {chain} {before}\n"));
+                if !before.is_empty() {
+                    saved.push_str(&format!("-A {chain} {before}\n"));
+                }
                 let jumps = table.jumps.iter().filter(|jump| jump.from == chain);
                 for jump in jumps {
                     saved.push_str(&format!("-A {} -j PORTOLAN-{}\n", jump.from, jump.to));
+                }
+                if !after.is_empty() {
+                    saved.push_str(&format!("-A {chain} {after}\n"));
                 }
             }
             for (chain, lines) in &table.chains {
@@ -525,7 +531,7 @@ fn jumps_of_nat_are_moved_to_the_first_place() {
         }
         ObservedRules::parse(&saved)
     };
-    let behind = saved("-m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT");
+    let behind = saved("-m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT", "");
     let text = restore_text(&rules, &behind).unwrap();
     for chain in ["PREROUTING", "OUTPUT"] {
         let moved = format!("-I {chain} 1 -j PORTOLAN-{chain}\n");
@@ -540,5 +546,19 @@ fn jumps_of_nat_are_moved_to_the_first_place() {
         "{text}"
     );
     assert_eq!(behind.differences(&rules.expected()).len(), 2);
-    assert_eq!(restore_text(&rules, &saved("-j cali-PREROUTING")), None);
+    assert_eq!(restore_text(&rules, &saved("-j cali-PREROUTING", "")), None);
+    let before = saved("", "-j CONNMARK --restore-mark");
+    let text = restore_text(&rules, &before).unwrap();
+    assert!(
+        text.starts_with("*mangle\n") && text.matches("COMMIT").count() == 1,
+        "{text}"
+    );
+    assert!(
+        !text.contains("-I ") && !text.contains("-D FORWARD"),
+        "{text}"
+    );
+    let moved = ["-D", "-A"].map(|act| format!("{act} PREROUTING -j PORTOLAN-PREROUTING\n"));
+    assert!(moved.iter().all(|line| text.contains(line)), "{text}");
+    assert_eq!(before.differences(&rules.expected()).len(), 1);
+    assert_eq!(restore_text(&rules, &saved("", "-j cali-PREROUTING")), None);
 }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_plan::{
-    Backend, BackendList, Dataplane, Entry, EntryHash, EntryKey, Frontend, NodeEntry, NodePlan,
-    Protocol, strategies,
+    Backend, BackendList, Dataplane, Entry, EntryHash, EntryKey, Family, Frontend, NodeEntry,
+    NodePlan, Protocol, strategies,
 };
 use portolan_reconcile::{
     Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel, Observed, Op, Owned,
@@ -175,7 +175,7 @@ fn takes(server: &VirtualServer) -> bool {
 }
 
 fn answers(state: &Observed, key: &VirtualServerKey) -> bool {
-    let family = portolan_plan::Family::of(key.address);
+    let family = Family::of(key.address);
     let id = SetId {
         role: SetRole::Frontend,
         family,
@@ -234,6 +234,19 @@ fn sound(state: &Observed) {
             assert!(delivers, "{rule} leads nowhere");
         }
     }
+}
+
+/// Whether packets to a frontend are marked and routed, and find a virtual server with real servers.
+fn is_captured(state: &Observed, desired: &Desired, key: &VirtualServerKey) -> bool {
+    let family = Family::of(key.address);
+    let of_family = |rules: &&portolan_reconcile::rules::Rules| rules.family == family;
+    let rules = desired.rules.iter().find(of_family);
+    let has_rules = rules.is_none_or(|rules| state.rules.get(&family) == Some(&rules.expected()));
+    answers(state, key)
+        && has_backends(state, key)
+        && has_rules
+        && desired.routes.is_subset(&state.routes)
+        && desired.policy.is_subset(&state.policy)
 }
 
 /// Whether clients that must not reach a served frontend are kept out (S-22, S-86).
@@ -354,6 +367,32 @@ proptest! {
         pass(&mut kernel, &second, &mut owned, sound);
     }
 
+    /// S-249: when the first other Service is written, packets to boot-critical frontends are marked and routed to their
+    /// virtual servers.
+    #[test]
+    fn boot_critical_services_are_captured_before_the_others_are_written(
+        entries in strategies::entries(),
+    ) {
+        let desired = desired(entries);
+        let (mut kernel, mut owned) = (empty_kernel(), Owned::default());
+        let before = kernel.state.virtual_servers.clone();
+        let mut of_others = 0;
+        pass(&mut kernel, &desired, &mut owned, |state| {
+            let is_other = |key: &&VirtualServerKey| {
+                !before.contains_key(*key) && !desired.boot_critical.contains(*key)
+            };
+            if !state.virtual_servers.keys().any(|key| is_other(&key)) {
+                return;
+            }
+            of_others += 1;
+            for key in &desired.boot_critical {
+                let wanted = desired.virtual_servers.get(key).filter(|server| takes(server));
+                assert!(wanted.is_none() || is_captured(state, &desired, key), "{key}");
+            }
+        });
+        prop_assert!(of_others > 0 || desired.virtual_servers.keys().all(|key| desired.boot_critical.contains(key)));
+    }
+
     /// I-6, even if the kernel refuses arbitrary operations: operations that depend on them are held back.
     #[test]
     fn failed_operations_expose_nothing_and_remove_nothing(
@@ -425,27 +464,25 @@ fn phases_come_in_the_order_of_the_packet_path() {
         phases.into_iter().map(|(phase, _)| phase).collect()
     };
     let before = [Phase::Prepare, Phase::CreateSets, Phase::AddGuards];
-    let after = [
-        Phase::AddFrontends,
-        Phase::AddRejects,
-        Phase::AddRoutes,
-        Phase::AddPolicyRules,
+    let after = [Phase::AddServers, Phase::AddFrontends, Phase::AddRejects];
+    let cold = [
+        Phase::AddUnroutedServers,
+        Phase::LoadRules,
+        Phase::AddBootCriticalFrontends,
+        Phase::AddFirstRoutes,
+        Phase::AddFirstPolicyRules,
     ];
-    let first = [
-        &before[..],
-        &[Phase::AddUnroutedServers, Phase::LoadRules],
-        &after,
-    ]
-    .concat();
-    assert_eq!(names(&state), first, "nothing is routed to cluster IPs yet");
+    let cold = [&before[..], &cold, &after].concat();
+    assert_eq!(names(&state), cold, "nothing is routed to cluster IPs yet");
     let first = *desired.policy.first().unwrap();
     state.policy.insert(first);
     let servers = [
         Phase::LoadRules,
         Phase::AddBootCriticalServers,
-        Phase::AddServers,
+        Phase::AddBootCriticalFrontends,
     ];
-    let again = [&before[..], &servers, &after].concat();
+    let last = [Phase::AddRoutes, Phase::AddPolicyRules];
+    let again = [&before[..], &servers, &after, &last].concat();
     assert_eq!(names(&state), again, "something may be routed there");
 }
 

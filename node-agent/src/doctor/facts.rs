@@ -50,6 +50,8 @@ pub struct Facts {
     pub tables: Fact<Tables>,
     /// Output of `nft list tables`.
     pub nft_tables: Fact<String>,
+    /// Output of `nft --terse list ruleset`: all rules, without the elements of sets.
+    pub nft_rules: Fact<String>,
     /// Size of the connection tracking table.
     pub tracked: Fact<Tracked>,
     /// Size of the IPVS connection table as a power of two.

@@ -1,4 +1,6 @@
-//! Parses the output of `iptables-save` into chains and rules of all programs.
+//! Parses the output of `iptables-save`, and of `nft list ruleset`, into chains and rules of all programs.
+
+use std::fmt;
 
 /// A rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,66 @@ pub(super) fn rules(saved: &str) -> impl Iterator<Item = Rule<'_>> {
         Some(Rule { table, chain, text })
     })
 }
+
+impl fmt::Display for Rule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: -A {} {}", self.table, self.chain, self.text)
+    }
+}
+
+/// A rule of nftables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NftRule<'a> {
+    /// Family and name.
+    pub(super) table: &'a str,
+    pub(super) chain: &'a str,
+    pub(super) text: &'a str,
+}
+
+impl fmt::Display for NftRule<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, chain, text } = self;
+        write!(f, "nft table {table}, chain {chain}: {text}")
+    }
+}
+
+/// All lines of chains in order.
+pub(super) fn nft_rules(listed: &str) -> impl Iterator<Item = NftRule<'_>> {
+    let (mut table, mut chain) = ("", None);
+    listed.lines().filter_map(move |line| {
+        let text = line.trim();
+        if let Some(name) = line.strip_prefix("table ") {
+            table = name.trim_end_matches(" {");
+        } else if let Some(name) = text.strip_prefix("chain ") {
+            chain = Some(name.trim_end_matches(" {"));
+        } else if text == "}" {
+            chain = None;
+        } else if let Some(chain) = chain {
+            return Some(NftRule { table, chain, text });
+        }
+        None
+    })
+}
+
+impl NftRule<'_> {
+    /// Whether it writes all bits of the packet mark, for example from the connection mark.
+    pub(super) fn writes_whole_mark(&self) -> bool {
+        let sets = self.text.match_indices(SET_MARK);
+        sets.map(|(place, found)| (&self.text[..place], &self.text[place + found.len()..]))
+            .any(|(before, value)| {
+                let is_of_connection = before.ends_with("ct ");
+                let keeps_bits = ["mark ", "meta mark "]
+                    .iter()
+                    .any(|old| value.starts_with(old))
+                    || [" & ", " | ", " ^ "]
+                        .iter()
+                        .any(|operator| value.contains(operator));
+                !is_of_connection && !keeps_bits
+            })
+    }
+}
+
+const SET_MARK: &str = "mark set ";
 
 impl<'a> Rule<'a> {
     /// The target or chain of its jump or goto.
@@ -146,6 +208,23 @@ COMMIT
         assert_eq!(writes("-j CONNMARK --save-mark"), 0, "the packet's stays");
         assert_eq!(writes("-j CONNMARK --set-xmark 0x4000/0x4000"), 0);
         assert_eq!(writes("-j MARK --set-xmark nonsense"), 0);
+    }
+
+    #[test]
+    fn rules_of_nftables_that_write_all_bits_are_found() {
+        let listed = "table inet tunnel {\n\tchain premangle {\n\t\ttype filter hook prerouting priority mangle; policy accept;\n\
+                      \t\tmeta l4proto udp meta mark set ct mark\n\t\tmeta mark set ct mark & 0x000000ff\n\
+                      \t\tmeta mark set meta mark | 0x00000001\n\t\tmeta mark 0x0000ca6c ct mark set meta mark\n\t}\n}\n\
+                      table ip6 other {\n\tset marks {\n\t\ttype mark\n\t}\n\n\tchain out {\n\t\tmeta mark set 0x00000007 accept\n\t}\n}\n";
+        let whole = nft_rules(listed).filter(NftRule::writes_whole_mark);
+        let whole: Vec<_> = whole.map(|rule| rule.to_string()).collect();
+        assert_eq!(
+            whole,
+            [
+                "nft table inet tunnel, chain premangle: meta l4proto udp meta mark set ct mark",
+                "nft table ip6 other, chain out: meta mark set 0x00000007 accept"
+            ]
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Writes the differences between the kernel and the desired state, phase by phase.
 
+use std::collections::BTreeMap;
+
 use portolan_plan::{Dataplane, Family};
 use portolan_reconcile::{
     Desired, Observed, Op, Owned, Phase, Scope, Shared, diff, postpones, ready,
@@ -83,15 +85,17 @@ impl<K: Kernel> Programmer<K> {
         let phases = phases
             .into_iter()
             .filter(|(phase, _)| may_remove || !phase.is_removal());
-        let mut phases = phases.peekable();
-        while let Some((phase, ops)) = phases.next() {
+        let phases: BTreeMap<_, _> = phases.collect();
+        // Where nothing is captured yet, rules may be loaded before the entries that keep clients out.
+        let is_cold = phases.contains_key(&Phase::AddFirstPolicyRules);
+        let early = phases.get(&Phase::LoadRules).filter(|_| is_cold);
+        let mut early = early.cloned();
+        for (phase, ops) in phases {
             debug!(?phase, operations = ops.len(), "writing");
-            if let (Phase::AddUnroutedServers, Some((Phase::LoadRules, rules))) =
-                (phase, phases.peek())
-            {
-                // The sets that the rules need exist already or have failed: their phase comes before.
-                self.kernel
-                    .prepare(&ready(rules.clone(), shadow, desired).0);
+            // The sets that the rules need exist already or have failed: their phase comes before.
+            let is_time = Phase::CreateSets < phase && phase < Phase::LoadRules;
+            if let Some(rules) = early.take_if(|_| is_time) {
+                self.kernel.prepare(&ready(rules, shadow, desired).0);
             }
             outcome.unfinished |= postpones(phase, &ops);
             // An operation whose precondition failed could open or remove too much.

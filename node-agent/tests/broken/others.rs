@@ -8,6 +8,10 @@ use portolan_reconcile::{RealServers, VirtualServer};
 use super::{Broken, add_rules, alone, dump, fails, key, warns};
 use crate::healthy::KUBELET;
 
+/// The rules of a full tunnel.
+const TUNNEL: &str = "table inet tunnel {\n\tchain premangle {\n\t\ttype filter hook prerouting priority mangle;\n\
+                      \t\tmeta l4proto udp meta mark set ct mark\n\t}\n}\n";
+
 pub(super) const BROKEN: &[Broken] = &[
     alone(fails(
         "no iptables",
@@ -61,6 +65,23 @@ pub(super) const BROKEN: &[Broken] = &[
             let rules =
                 "*mangle\n:TUNNEL - [0:0]\n-A TUNNEL -j MARK --set-xmark 0x1000/0x1000\nCOMMIT\n";
             add_rules(facts, rules);
+        },
+    ),
+    warns(
+        "a whole mark restored after Portolan's",
+        Check::PacketMark,
+        "--nfmask MASK",
+        |facts| {
+            let rules = "*mangle\n-A POSTROUTING -j CONNMARK --restore-mark\nCOMMIT\n";
+            add_rules(facts, rules);
+        },
+    ),
+    warns(
+        "a tunnel in nftables that restores whole marks",
+        Check::PacketMark,
+        "ct mark & MASK",
+        |facts| {
+            facts.nft_rules = Ok(TUNNEL.into());
         },
     ),
     warns(

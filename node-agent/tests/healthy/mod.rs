@@ -67,6 +67,7 @@ pub(crate) fn healthy() -> Facts {
         sysctls: [].into(),
         tables: Err(String::new()),
         nft_tables: Ok("table ip filter\ntable ip nat\ntable ip6 filter\n".into()),
+        nft_rules: Ok(String::new()),
         tracked: Ok(Tracked {
             count: 20_000,
             most: 262_144,

@@ -4,6 +4,7 @@ use std::iter;
 
 use portolan_plan::Family;
 
+use super::captures_nothing;
 use crate::deadlines::drains;
 use crate::phase::{Batch, Phase};
 use crate::reschedule;
@@ -17,12 +18,10 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
     let hidden = hidden(batch, observed, desired);
     for (server, wanted) in &desired.virtual_servers {
         let found = observed.virtual_servers.get(server);
-        let phase = if found.is_none() && hidden(server) {
-            Phase::AddUnroutedServers
-        } else if desired.boot_critical.contains(server) {
-            Phase::AddBootCriticalServers
-        } else {
-            Phase::AddServers
+        let phase = match (desired.boot_critical.contains(server), found) {
+            (true, None) if hidden(server) => Phase::AddUnroutedServers,
+            (true, _) => Phase::AddBootCriticalServers,
+            (false, _) => Phase::AddServers,
         };
         match found {
             None => {
@@ -76,13 +75,13 @@ fn hidden<'a>(
     observed: &'a Observed,
     desired: &'a Desired,
 ) -> impl Fn(&VirtualServerKey) -> bool + use<'a> {
+    let is_cold = captures_nothing(observed);
     let loads = Family::BOTH.map(|family| (family, batch.loads_rules(family)));
     move |server| {
         let family = Family::of(server.address);
         let role = SetRole::ClusterIp;
         let cluster_ips = desired.sets.get(&SetId { role, family });
-        observed.policy.is_empty()
-            && observed.routes.is_empty()
+        is_cold
             && loads.contains(&(family, true))
             && cluster_ips.is_some_and(|set| set.entries.contains(&SetEntry::of(*server)))
             && !observed.host.owns(server.address)

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Family, HostFirewall, Settings};
 
-use super::{Jump, Table, mark, set};
+use super::{Jump, Place, Table, mark, set};
 use crate::set::SetRole;
 
 const JUMPS: &[Jump] = &[
     Jump {
         from: "FORWARD",
         to: "FORWARD",
-        first: false,
+        place: Place::Any,
     },
     Jump {
         from: "INPUT",
         to: "INPUT",
-        first: false,
+        place: Place::Any,
     },
     Jump {
         from: "OUTPUT",
         to: "OUTPUT",
-        first: false,
+        place: Place::Any,
     },
 ];
 

@@ -5,29 +5,30 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Family, LocalDetection, Settings};
 
-use super::{Jump, Table, guard, mark, not_from_pods, raw, set};
+use super::{Jump, Place, Table, guard, mark, not_from_pods, raw, set};
 use crate::set::SetRole;
 
-const JUMPS: &[Jump] = &[
+pub(super) const JUMPS: &[Jump] = &[
     Jump {
         from: "FORWARD",
         to: "FORWARD",
-        first: false,
+        place: Place::Any,
     },
     Jump {
         from: "INPUT",
         to: "INPUT",
-        first: false,
+        place: Place::Any,
     },
     Jump {
         from: "OUTPUT",
         to: "OUTPUT",
-        first: false,
+        place: Place::Any,
     },
     Jump {
         from: "PREROUTING",
         to: "PREROUTING",
-        first: false,
+        // Behind the rules that restore marks.
+        place: Place::Last,
     },
 ];
 

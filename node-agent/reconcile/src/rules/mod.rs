@@ -34,8 +34,19 @@ pub struct Jump {
     pub from: &'static str,
     /// Portolan's chain, without [`CHAIN_PREFIX`].
     pub to: &'static str,
-    /// Whether it must precede the rules of other programs.
-    pub first: bool,
+    /// Its place among the rules of other programs.
+    pub place: Place,
+}
+
+/// The place of a jump among the rules of other programs in the same chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Before them.
+    First,
+    /// After them.
+    Last,
+    /// Anywhere.
+    Any,
 }
 
 /// Portolan's part of one table.
@@ -79,10 +90,15 @@ impl Rules {
     }
 }
 
-/// Whether Portolan's jump must be the first rule of a built-in chain.
-fn has_to_be_first(table: &str, chain: &str) -> bool {
-    let mut jumps = nat::JUMPS.iter();
-    table == "nat" && jumps.any(|jump| jump.first && jump.from == chain)
+/// The place of Portolan's jump in a built-in chain.
+fn place(table: &str, chain: &str) -> Place {
+    let jumps = match table {
+        "mangle" => mangle::JUMPS,
+        "nat" => nat::JUMPS,
+        _ => &[],
+    };
+    let found = jumps.iter().find(|jump| jump.from == chain);
+    found.map_or(Place::Any, |jump| jump.place)
 }
 
 fn set(family: Family, role: SetRole) -> String {

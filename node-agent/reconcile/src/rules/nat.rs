@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use portolan_plan::{Family, Settings};
 
-use super::{CHAIN_PREFIX, Jump, Table, mark, set};
+use super::{CHAIN_PREFIX, Jump, Place, Table, mark, set};
 use crate::set::SetRole;
 
 /// The source ports of masqueraded connections: below node ports (from 30000) and below the ports of the node's own
@@ -21,17 +21,17 @@ pub(super) const JUMPS: &[Jump] = &[
     Jump {
         from: "OUTPUT",
         to: "OUTPUT",
-        first: true,
+        place: Place::First,
     },
     Jump {
         from: "POSTROUTING",
         to: "POSTROUTING",
-        first: false,
+        place: Place::Any,
     },
     Jump {
         from: "PREROUTING",
         to: "PREROUTING",
-        first: true,
+        place: Place::First,
     },
 ];
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::restore::surplus;
-use super::{CHAIN_PREFIX, Rules};
+use super::{CHAIN_PREFIX, Place, Rules};
 
 /// Portolan's chains and the jumps into them, by table. Everything else is ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub(super) struct ObservedTable {
     /// Rules of other chains that jump to one of Portolan's, as `(chain, rest of the rule)`. They are sorted, because
     /// their order across chains does not matter. A duplicate jump is listed twice.
     pub(super) jumps: Vec<(String, String)>,
-    /// Built-in chains in which another program's rule precedes Portolan's jump, although the jump must be first.
-    pub(super) behind: BTreeSet<String>,
+    /// Built-in chains in which Portolan's jump has to be first or last, and is not.
+    pub(super) misplaced: BTreeSet<String>,
 }
 
 impl ObservedRules {
@@ -29,10 +29,13 @@ impl ObservedRules {
         let mut name = "";
         // Built-in chains of this table that already have a rule of another program.
         let mut begun = BTreeSet::new();
+        // Those that already have a jump of Portolan.
+        let mut joined = BTreeSet::new();
         for line in saved.lines() {
             if let Some(table) = line.strip_prefix('*') {
                 name = table;
                 begun.clear();
+                joined.clear();
             } else if let Some(declared) = line.strip_prefix(':') {
                 let chain = declared.split_whitespace().next().unwrap_or_default();
                 if chain.starts_with(CHAIN_PREFIX) {
@@ -53,12 +56,17 @@ impl ObservedRules {
                         .push(rule.into());
                 } else if jumps_to_own_chain(rule) {
                     let table = tables.entry(name.into()).or_default();
-                    if begun.contains(chain) && super::has_to_be_first(name, chain) {
-                        table.behind.insert(chain.into());
+                    if begun.contains(chain) && super::place(name, chain) == Place::First {
+                        table.misplaced.insert(chain.into());
                     }
                     table.jumps.push((chain.into(), rule.into()));
-                } else if !may_be_before(rule) {
+                    joined.insert(chain);
+                } else if !keeps_its_place(rule) {
                     begun.insert(chain);
+                    if joined.contains(chain) && super::place(name, chain) == Place::Last {
+                        let table = tables.entry(name.into()).or_default();
+                        table.misplaced.insert(chain.into());
+                    }
                 }
             }
         }
@@ -83,11 +91,11 @@ impl ObservedRules {
                 .iter()
                 .map(|(chain, rules)| (name(chain), rules.clone()))
                 .collect();
-            let behind = BTreeSet::new();
+            let misplaced = BTreeSet::new();
             let observed = ObservedTable {
                 chains,
                 jumps,
-                behind,
+                misplaced,
             };
             (table.name.to_owned(), observed)
         });
@@ -128,13 +136,18 @@ impl ObservedRules {
             ];
             let jumps = jumps.into_iter().flatten();
             let jumps = jumps.map(|(chain, rule)| format!("{chain} {rule}"));
-            let behind = left.behind.symmetric_difference(&right.behind);
-            let behind =
-                behind.map(|chain| format!("{chain}: Portolan's jump is not the first rule"));
+            let misplaced = left.misplaced.symmetric_difference(&right.misplaced);
+            let misplaced = misplaced.map(|chain| {
+                let place = match super::place(name, chain) {
+                    Place::Last => "last",
+                    Place::First | Place::Any => "first",
+                };
+                format!("{chain}: Portolan's jump is not the {place} rule")
+            });
             differences.extend(
                 chains
                     .chain(jumps)
-                    .chain(behind)
+                    .chain(misplaced)
                     .map(|what| (name.clone(), what)),
             );
         }
@@ -154,9 +167,10 @@ fn jumps_to_own_chain(rule: &str) -> bool {
     target(rule).is_some_and(|target| target.starts_with(CHAIN_PREFIX))
 }
 
-/// Whether another program's rule may precede a jump that must be first. Calico regularly moves its own rule to the
-/// first position, and translates only addresses that it assigned itself.
-fn may_be_before(rule: &str) -> bool {
+/// Whether another program's rule may precede a jump that must be first, or follow one that must be last. Calico
+/// regularly moves its own rule to the first or last position, translates only addresses that it assigned itself, and
+/// changes only its own bits of the mark.
+fn keeps_its_place(rule: &str) -> bool {
     target(rule).is_some_and(|target| target.starts_with("cali-"))
 }
 

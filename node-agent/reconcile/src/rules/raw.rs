@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Family, Settings};
 
-use super::{Jump, Table, guard, mark, set};
+use super::{Jump, Place, Table, guard, mark, set};
 use crate::set::SetRole;
 
 const JUMPS: &[Jump] = &[Jump {
     from: "PREROUTING",
     to: "PREROUTING",
-    first: false,
+    place: Place::Any,
 }];
 
 pub(super) fn table(family: Family, settings: &Settings) -> Table {

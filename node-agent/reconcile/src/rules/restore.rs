@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::observed::{ObservedRules, ObservedTable};
-use super::{CHAIN_PREFIX, Rules};
+use super::{CHAIN_PREFIX, Place, Rules};
 
 /// The text that leads from `observed` to `rules`; `None` if they are equal.
 ///
 /// Chains are replaced as a whole. Missing jumps are inserted, duplicate jumps are deleted, and jumps that must be
-/// first are moved there.
+/// first or last are moved there.
 pub fn restore_text(rules: &Rules, observed: &ObservedRules) -> Option<String> {
     let expected = ObservedRules::of(rules);
     if expected == *observed {
@@ -38,19 +38,22 @@ fn change(expected: &ObservedRules, observed: &ObservedRules) -> String {
         let wanted = expected.tables.get(name).unwrap_or(&nothing);
         let found = observed.tables.get(name).unwrap_or(&nothing);
         if wanted != found {
-            text.push_str(&format!("*{name}\n{}COMMIT\n", change_table(wanted, found)));
+            text.push_str(&format!(
+                "*{name}\n{}COMMIT\n",
+                change_table(name, wanted, found)
+            ));
         }
     }
     text
 }
 
-fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
+fn change_table(table: &str, wanted: &ObservedTable, found: &ObservedTable) -> String {
     let mut lines = Vec::new();
     // Declaring a chain creates or empties it; `restore` without flush does both.
     let chains: BTreeSet<_> = wanted.chains.keys().chain(found.chains.keys()).collect();
     lines.extend(chains.iter().map(|chain| format!(":{chain} - [0:0]")));
-    let is_behind = |jump: &(String, String)| found.behind.contains(&jump.0);
-    let (moved, in_place): (Vec<_>, Vec<_>) = found.jumps.iter().cloned().partition(is_behind);
+    let is_misplaced = |jump: &(String, String)| found.misplaced.contains(&jump.0);
+    let (moved, in_place): (Vec<_>, Vec<_>) = found.jumps.iter().cloned().partition(is_misplaced);
     let missing = surplus(&wanted.jumps, &in_place);
     let mut too_many = surplus(&in_place, &wanted.jumps);
     too_many.extend(moved);
@@ -65,7 +68,10 @@ fn change_table(wanted: &ObservedTable, found: &ObservedTable) -> String {
     lines.extend(
         missing
             .iter()
-            .map(|(chain, rule)| format!("-I {chain} 1 {rule}")),
+            .map(|(chain, rule)| match super::place(table, chain) {
+                Place::Last => format!("-A {chain} {rule}"),
+                Place::First | Place::Any => format!("-I {chain} 1 {rule}"),
+            }),
     );
     let gone = found
         .chains

@@ -111,67 +111,6 @@ fn chains<'a>(saved: &'a str, prefixes: &[&str]) -> impl Iterator<Item = &'a str
     listing::chains(saved).filter(|chain| prefixes.iter().any(|prefix| chain.starts_with(prefix)))
 }
 
-/// If other programs write the agent's mark bits, packets are masqueraded or captured for IPVS by mistake, or not
-/// when they should be (S-172).
-pub(super) fn packet_mark(facts: &Facts) -> Vec<Finding> {
-    let check = Check::PacketMark;
-    if facts.tables.is_err() {
-        return Vec::new();
-    }
-    let node = facts.node_or_default();
-    let (masquerade, capture) = (node.settings.masquerade.bit, node.settings.capture.bit);
-    let own = [
-        (masquerade, "masquerade.bit", "packets to masquerade"),
-        (capture, "capture.bit", "packets to capture for IPVS"),
-    ];
-    let findings: Vec<_> = own
-        .into_iter()
-        .filter_map(|(number, setting, meaning)| written_bit(facts, number, setting, meaning))
-        .collect();
-    match findings.is_empty() {
-        true => vec![Finding::ok(
-            check,
-            format!("no other program writes bits {masquerade} and {capture}"),
-        )],
-        false => findings,
-    }
-}
-
-fn written_bit(facts: &Facts, number: u8, setting: &str, meaning: &str) -> Option<Finding> {
-    let settings = &facts.node_or_default().settings;
-    let bit = bit(number);
-    let mut writers = Vec::new();
-    let mut used = settings.masquerade.mark() | settings.capture.mark();
-    for (variant, family, saved) in facts.rules() {
-        let others = listing::rules(saved).filter(|rule| !rule.chain.starts_with(CHAIN_PREFIX));
-        for rule in others {
-            let written = rule.writes_mark();
-            // A rule that writes or reads all bits does not show which of them it needs.
-            let whole = |bits: &u32| *bits != u32::MAX;
-            let touched = [written, rule.reads_mark()].into_iter().filter(whole);
-            used = touched.fold(used, |used, bits| used | bits);
-            if written & bit != 0 {
-                let (table, chain, text) = (rule.table, rule.chain, rule.text);
-                writers.push(format!("{variant} {family} {table}: -A {chain} {text}"));
-            }
-        }
-    }
-    if writers.is_empty() {
-        return None;
-    }
-    let message = format!(
-        "other programs' rules write bit {number} of the packet mark, which selects {meaning}: {}",
-        some(writers)
-    );
-    let free = (0..32).rev().find(|number| used & self::bit(*number) == 0);
-    let free = free.map_or_else(String::new, |free| format!(" (no rule uses {free} here)"));
-    let remedy = format!(
-        "set another bit in spec.settings.{setting} of the ProxyConfig{free}; rules in KUBE- \
-         chains belong to kube-proxy or an old kubelet and disappear with it"
-    );
-    Some(Finding::warn(Check::PacketMark, message, remedy))
-}
-
 /// Known nftables tables that affect packets in addition to the agent's rules: name, effect, remedy (S-212, S-213).
 const TABLES: [(&str, &str, &str); 2] = [
     (
@@ -212,8 +151,4 @@ pub(super) fn nftables(facts: &Facts) -> Vec<Finding> {
         )],
         false => findings,
     }
-}
-
-fn bit(number: u8) -> u32 {
-    1u32.checked_shl(number.into()).unwrap_or_default()
 }

@@ -4,6 +4,7 @@ mod iptables;
 mod kernel;
 mod kube_proxy;
 mod load;
+mod marks;
 mod network;
 mod programmed;
 mod state;
@@ -27,7 +28,7 @@ const CHECKS: [(Option<Dataplane>, CheckFunction); 24] = [
     (None, network::bridges),
     (None, network::ipv6),
     (Some(Dataplane::Ipvs), iptables::variants),
-    (Some(Dataplane::Ipvs), iptables::packet_mark),
+    (Some(Dataplane::Ipvs), marks::packet_mark),
     (None, iptables::nftables),
     (None, kube_proxy::leftovers),
     (Some(Dataplane::Ipvs), programmed::device),

@@ -20,7 +20,7 @@ use portolan_reconcile::{Network, VirtualServer, VirtualServerKey};
 use super::facts::{Fact, Facts, IPV6_FORWARDING, RUN_ESTIMATION, Sets, reverse_path};
 use crate::kernel::linux::{
     self, Links, MODULES, NftTables, Servers, TableChanges, Tables, is_module_built_in,
-    is_module_loaded, machine, nft_tables, read_sysctl,
+    is_module_loaded, machine, nft, read_sysctl,
 };
 use crate::kernel::{IptablesChoice, TablesKernel as _};
 use crate::receive::Access;
@@ -59,7 +59,8 @@ pub fn gather(place: &GatherOptions) -> Facts {
         device: String::new(),
         sysctls: BTreeMap::new(),
         tables: fact(Tables::read(IptablesChoice::Auto)),
-        nft_tables: fact(nft_tables()),
+        nft_tables: fact(nft(&["list", "tables"])),
+        nft_rules: fact(nft(&["--terse", "list", "ruleset"])),
         tracked: files::tracked(),
         connection_table_bits: connection_table_bits(),
         controller: place.controller.as_ref().map(controller::reach),

@@ -61,11 +61,11 @@ fn dump(variant: Variant, family: Family) -> Dump {
     }
 }
 
-/// The output of `nft list tables`.
+/// The output of the tool `nft`.
 ///
 /// # Errors
 /// If the tool fails or is not installed.
-pub fn nft_tables() -> Result<String, KernelError> {
-    let output = tool::run("nft", &["list", "tables"], None)?;
+pub fn nft(arguments: &[&str]) -> Result<String, KernelError> {
+    let output = tool::run("nft", arguments, None)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -37,7 +37,7 @@ use super::{Kernel, KernelError, LockWait, StaleFlows, TablesKernel as _};
 use crate::traffic::Traffic;
 
 pub use conntrack::{Conntrack, flows_in};
-pub use dump::{Dump, Tables, nft_tables};
+pub use dump::{Dump, Tables, nft};
 pub use events::Events;
 pub use iptables::{IptablesChoice, Variant};
 pub use link::Links;
