@@ -89,6 +89,10 @@ const TESTS: &[Test] = &[
         "a_long_list_of_reserved_ports_is_read_whole",
         network::long_settings_are_read,
     ),
+    (
+        "changed_settings_are_noticed",
+        network::settings_are_watched,
+    ),
     ("every_change_by_others_is_notified", network::events_ring),
     ("a_flood_is_survived", network::flood_is_survived),
     (

@@ -63,9 +63,17 @@ impl Sender {
     /// # Errors
     /// When the socket itself fails.
     pub fn ask(&self, deadline: Duration) -> Result<Outcome> {
+        self.ask_with(QUESTION, deadline)
+    }
+
+    /// As [`Sender::ask`], with a datagram of this content.
+    ///
+    /// # Errors
+    /// As of [`Sender::ask`].
+    pub fn ask_with(&self, question: &[u8], deadline: Duration) -> Result<Outcome> {
         self.forget_answers()?;
         let start = Instant::now();
-        if let Err(error) = self.socket.send(QUESTION) {
+        if let Err(error) = self.socket.send(question) {
             return Ok(understand_error(&error));
         }
         self.socket.set_read_timeout(Some(left(start, deadline)))?;

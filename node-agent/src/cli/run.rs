@@ -18,7 +18,7 @@ use crate::doctor;
 use crate::health::Health;
 use crate::heartbeat::Heartbeat;
 use crate::http;
-use crate::kernel::linux::{Events, loaded_schedulers};
+use crate::kernel::linux::{Events, SettingsWatch, loaded_schedulers};
 use crate::kernel::{IptablesChoice, LinuxKernel, Missing};
 use crate::loopback;
 use crate::metrics::{Metrics, Sources};
@@ -151,14 +151,19 @@ impl Run {
     }
 }
 
-/// Subscribes to kernel events, which wake the programmer when another program changes the network or the rules.
-fn events(kernel: &LinuxKernel, plans: &Arc<PlanWatch>) -> anyhow::Result<[Events; 3]> {
-    let [network, rules, tables] = [(); 3].map(|()| plans.clone());
-    Ok([
+/// Wakes the programmer when another program changes the network, the rules or kernel settings.
+fn events(
+    kernel: &LinuxKernel,
+    plans: &Arc<PlanWatch>,
+) -> anyhow::Result<([Events; 3], SettingsWatch)> {
+    let [network, rules, tables, settings] = [(); 4].map(|()| plans.clone());
+    let events = [
         Events::of_network(kernel.port(), move || network.disturb())?,
         Events::of_rules(move || rules.disturb())?,
         Events::of_tables(kernel.table_changes(), move || tables.disturb())?,
-    ])
+    ];
+    let watch = SettingsWatch::start(kernel.known_settings(), move || settings.disturb())?;
+    Ok((events, watch))
 }
 
 fn open_kernel(

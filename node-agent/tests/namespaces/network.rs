@@ -1,11 +1,15 @@
 //! The node's own network: reading it, and events of its changes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
-use portolan_agent::kernel::linux::{Events, read_sysctl, restore_sysctl};
-use portolan_reconcile::{HostAddress, InterfaceKind, RESERVED_PORTS, sysctls};
+use portolan_agent::kernel::Kernel as _;
+use portolan_agent::kernel::linux::{
+    Events, IptablesChoice, LinuxKernel, SettingsWatch, read_sysctl, restore_sysctl,
+};
+use portolan_reconcile::{HostAddress, InterfaceKind, Op, RESERVED_PORTS, SysctlOp, sysctls};
 
 use super::{DEVICE, Here, ip, plan};
 
@@ -46,6 +50,31 @@ pub(crate) fn long_settings_are_read() {
     restore_sysctl(RESERVED_PORTS, &wanted).unwrap();
     let found = read_sysctl(&RESERVED_PORTS.into());
     assert_eq!(found.map(|(_, value)| value.to_string()), Some(wanted));
+}
+
+/// The kernel sends no event for a change of a setting.
+pub(crate) fn settings_are_watched() {
+    let _here = Here::new();
+    let state = tempfile::tempdir().unwrap();
+    let mut kernel = LinuxKernel::open(IptablesChoice::Auto, state.path()).unwrap();
+    let name: Arc<str> = "net.ipv4.ip_forward".into();
+    restore_sysctl(&name, "0").unwrap();
+    let (ring, bell) = sync_channel(1);
+    let ring = move || ring.try_send(()).unwrap_or_default();
+    let watch = SettingsWatch::start(kernel.known_settings(), ring).unwrap();
+    kernel.sysctls(&[name.clone()].into());
+    let op = SysctlOp {
+        name: name.clone(),
+        value: "1".into(),
+    };
+    kernel.apply(&[Op::Sysctl(op)]).remove(0).unwrap();
+    let nothing = bell.recv_timeout(3 * SETTLED);
+    assert!(nothing.is_err(), "the agent's own change");
+    restore_sysctl(&name, "0").unwrap();
+    assert_eq!(bell.recv_timeout(LIMIT), Ok(()), "a change by others");
+    assert!(bell.recv_timeout(3 * SETTLED).is_err(), "once");
+    drop(watch);
+    assert!(bell.recv().is_err(), "the thread has ended");
 }
 
 /// S-37: each kind of change, both families, from the kernel itself.

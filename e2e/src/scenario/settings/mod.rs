@@ -17,7 +17,7 @@ use super::{Checks, Scenario, Stage};
 use crate::cluster::operations;
 use crate::expectation::settings::{Hand, Row, Table};
 use crate::files::{EXTERNAL, SETTINGS};
-use crate::harness::{self, manifest_name};
+use crate::harness::{self, manifest_name, proxy_config};
 use crate::program::Program;
 use crate::topology::Network;
 use crate::topology::world::{Node, Pod, Resident};
@@ -60,6 +60,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
         checks,
         &[
             ("every setting", every_setting),
+            ("settings that others change", changed_by_others),
             ("an idle connection", traffic::idle),
             ("source ports", traffic::source_ports),
             ("ports to connect from", ports::connects),
@@ -93,6 +94,23 @@ fn every_setting(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         }),
     );
     Ok(())
+}
+
+/// The kernel sends no event for that, and the next reading of everything is an hour away.
+fn changed_by_others(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
+    const TRACKED: &str = "net/ipv4/vs/conntrack";
+    lab.heading("a kernel setting that another program changes");
+    let applied = lab.cluster.applied(NODE)?.len();
+    lab.write(FILE, &proxy_config(&["sync: {period: 1h}"]))?;
+    lab.cluster.wait_applied(NODE, applied)?;
+    lab.node(NODE)?.set(&[(TRACKED.to_owned(), "0")])?;
+    let back = lab.eventually("the setting to be restored", SOON, || {
+        let found = traffic::read(lab, TRACKED)?;
+        ensure!(found == "1", "it is {found}");
+        Ok(())
+    });
+    checks.check("it is restored within seconds", back);
+    lab.write(FILE, &lab.state.base())
 }
 
 impl Lab<'_> {

@@ -18,12 +18,13 @@ impl Endpoint {
     }
 }
 
-/// The slices of `talk` or `late`, or of a Service with the TCP port `http` if `udp` is not set.
-pub(super) fn slices(service: &str, endpoint: Option<Endpoint>) -> String {
+/// The slices of `talk` or `late`, or of `plain`, which has only the TCP port `http`. All endpoints have the port of the
+/// first.
+pub(super) fn slices(service: &str, endpoints: &[Endpoint]) -> String {
     let mut text = String::new();
     for family in Family::ALL {
         let name = family.to_string();
-        let port = endpoint.map_or(5353, |endpoint| endpoint.port);
+        let port = endpoints.first().map_or(5353, |endpoint| endpoint.port);
         let ports = match service {
             "plain" => "- {name: http, protocol: TCP, port: 8080}\n".to_owned(),
             _ => format!(
@@ -32,24 +33,23 @@ pub(super) fn slices(service: &str, endpoint: Option<Endpoint>) -> String {
                  - {{name: talk-sctp, protocol: SCTP, port: 13868}}\n"
             ),
         };
-        let endpoints = endpoint.map_or_else(
-            || "endpoints: []\n".to_owned(),
-            |Endpoint { pod, .. }| {
-                let (address, node) = (pod.address(family), pod.node);
-                let (name, zone) = (node.name(), node.zone());
-                format!(
-                    "endpoints:\n- {{addresses: [\"{address}\"], nodeName: {name}, zone: {zone}, \
-                     conditions: {{ready: true}}}}\n"
-                )
-            },
-        );
+        let line = |Endpoint { pod, .. }: &Endpoint| {
+            let (address, node) = (pod.address(family), pod.node);
+            let (name, zone) = (node.name(), node.zone());
+            format!(
+                "{{addresses: [\"{address}\"], nodeName: {name}, zone: {zone}, \
+                 conditions: {{ready: true}}}}"
+            )
+        };
+        let lines: Vec<_> = endpoints.iter().map(line).collect();
+        let endpoints = lines.join(", ");
         let suffix = name.to_lowercase();
         let _infallible = write!(
             text,
             "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
              metadata: {{name: {service}-{suffix}, namespace: shop, \
              labels: {{kubernetes.io/service-name: {service}}}}}\n\
-             addressType: {name}\nports:\n{ports}{endpoints}"
+             addressType: {name}\nports:\n{ports}endpoints: [{endpoints}]\n"
         );
     }
     text

@@ -1,8 +1,9 @@
 //! UDP clients that keep their port while their endpoint is replaced, moves, is removed, returns or appears: the next
-//! datagram always reaches a current endpoint. Other conntrack entries are kept, and flows are searched only if UDP
+//! datagram always reaches a current endpoint. Flows stay with their endpoint over restarts. Other conntrack entries are kept, and flows are searched only if UDP
 //! changed.
 
 mod changes;
+mod kept;
 mod manifests;
 mod tracked;
 
@@ -87,9 +88,9 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     lab.servers.pods = serve(&lab.topology)?;
     lab.write("nodes.yaml", &stage.files.text(CLUSTER[0])?)?;
     lab.write("services.yaml", &lab.state.services)?;
-    lab.write("talk.yaml", &slices("talk", Some(ON_A1)))?;
-    lab.write("late.yaml", &slices("late", None))?;
-    lab.write("plain.yaml", &slices("plain", Some(ON_A1)))?;
+    lab.write("talk.yaml", &slices("talk", &[ON_A1]))?;
+    lab.write("late.yaml", &slices("late", &[]))?;
+    lab.write("plain.yaml", &slices("plain", &[ON_A1]))?;
     let others = Others::make(&lab)?;
     lab.run_parts(
         checks,
@@ -100,6 +101,8 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("a new address", changes::new_address),
             ("a first endpoint", changes::first_endpoint),
             ("no search without a reason", changes::quiet),
+            ("flows over restarts", kept::over_restarts),
+            ("fragments", kept::fragments),
         ],
     )?;
     others.check(&lab, checks)
@@ -162,7 +165,7 @@ fn balancer(family: Family, last: u8) -> SocketAddr {
 
 impl Lab<'_> {
     fn lead(&self, service: &str, to: Option<Endpoint>) -> Result<()> {
-        self.put(&format!("{service}.yaml"), &slices(service, to))
+        self.put(&format!("{service}.yaml"), &slices(service, to.as_slice()))
     }
 
     /// Number of flow searches of the agent of node-a.

@@ -14,6 +14,7 @@ mod rules;
 mod sent;
 mod servers;
 mod sets;
+mod settings_watch;
 mod sysctl;
 mod tables;
 mod tool;
@@ -49,6 +50,7 @@ pub use rules::{Reading, Rules};
 pub use sent::{Datagram, Part, Sent};
 pub use servers::Servers;
 pub use sets::Sets;
+pub use settings_watch::{KnownSettings, SettingsWatch};
 pub use sysctl::{
     apply as write_sysctl, printed_value, read as read_sysctl, restore as restore_sysctl,
 };
@@ -68,6 +70,7 @@ pub struct LinuxKernel {
     table_changes: TableChanges,
     /// The directory of the record of written settings.
     state_dir: PathBuf,
+    settings: KnownSettings,
 }
 
 /// Everything that is missing for programming this node.
@@ -118,6 +121,7 @@ impl LinuxKernel {
                     conntrack,
                     table_changes: changes,
                     state_dir: state_dir.to_owned(),
+                    settings: KnownSettings::default(),
                 })
             }
             (link, conntrack) => {
@@ -148,6 +152,11 @@ impl LinuxKernel {
         self.table_changes.clone()
     }
 
+    /// The kernel settings of the last reading, for [`SettingsWatch::start`].
+    pub fn known_settings(&self) -> KnownSettings {
+        self.settings.clone()
+    }
+
     /// The netlink port of the rtnetlink socket, which the kernel includes in events that this socket caused.
     pub fn port(&self) -> u32 {
         self.link.port()
@@ -158,7 +167,12 @@ impl LinuxKernel {
         match (kind, &mut self.ipvs) {
             (OpKind::Sysctl, _) => {
                 let ops = only(run, Op::sysctl).into_iter();
-                ops.map(|op| sysctl::apply(op, &self.state_dir)).collect()
+                ops.map(|op| {
+                    let result = sysctl::apply(op, &self.state_dir);
+                    self.settings.refresh(&op.name);
+                    result
+                })
+                .collect()
             }
             (OpKind::Link, _) => self.link.apply(&only(run, Op::link)),
             (kind, Ok(ipvs)) => ipvs.apply(kind, run),
@@ -198,7 +212,9 @@ impl Kernel for LinuxKernel {
     }
 
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
-        names.iter().filter_map(sysctl::read).collect()
+        let settings = names.iter().filter_map(sysctl::read).collect();
+        self.settings.replace(&settings);
+        settings
     }
 
     fn has_scheduler(&mut self, name: &str) -> bool {
