@@ -10,7 +10,7 @@ mod running;
 
 use std::collections::BTreeSet;
 
-use portolan_agent::doctor::facts::Module;
+use portolan_agent::doctor::facts::{Module, NetworkManagers};
 use portolan_agent::doctor::{Check, Diagnosis, Facts, Finding, Level, Style, render};
 
 use portolan_plan::Family;
@@ -70,7 +70,7 @@ fn every_check_passes_on_the_healthy_node_and_fails_on_a_broken_one() {
     let quiet: BTreeSet<_> = of(&healthy()).iter().map(|finding| finding.check).collect();
     let alarmed: BTreeSet<_> = broken::all().map(|broken| broken.check).collect();
     assert_eq!(quiet, alarmed);
-    assert_eq!(quiet.len(), 24, "{quiet:?}");
+    assert_eq!(quiet.len(), 25, "{quiet:?}");
 }
 
 #[test]
@@ -221,6 +221,7 @@ fn unknown() -> Facts {
         tables: Err(reason()),
         nft_tables: Err(reason()),
         nft_rules: Err(reason()),
+        network_managers: NetworkManagers::default(),
         tracked: Err(reason()),
         connection_table_bits: Err(reason()),
         controller: None,

@@ -52,6 +52,8 @@ pub struct Facts {
     pub nft_tables: Fact<String>,
     /// Output of `nft --terse list ruleset`: all rules, without the elements of sets.
     pub nft_rules: Fact<String>,
+    /// Programs that manage the network of the host.
+    pub network_managers: NetworkManagers,
     /// Size of the connection tracking table.
     pub tracked: Fact<Tracked>,
     /// Size of the IPVS connection table as a power of two.
@@ -67,6 +69,15 @@ pub enum ConnectError {
     NoWay(String),
     /// The peer could not be authenticated.
     Distrusted(String),
+}
+
+/// The configuration of programs that manage the network, of each that runs here as far as this process can see.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetworkManagers {
+    /// systemd-networkd: `networkd.conf` and its fragments.
+    pub networkd: Option<String>,
+    /// NetworkManager: `NetworkManager.conf` and its fragments.
+    pub network_manager: Option<String>,
 }
 
 /// A disk.

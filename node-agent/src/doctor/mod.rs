@@ -51,6 +51,8 @@ pub enum Check {
     PacketMark,
     /// Tables of nftables that affect packets in addition to the agent's rules.
     Nftables,
+    /// Programs that manage the network of the host and may remove the agent's routes and policy rules.
+    NetworkManagers,
     /// Leftovers of kube-proxy.
     KubeProxy,
     /// The agent's dummy device.
@@ -98,6 +100,7 @@ impl Check {
             Self::Iptables => "iptables",
             Self::PacketMark => "packet-mark",
             Self::Nftables => "nftables",
+            Self::NetworkManagers => "network-managers",
             Self::KubeProxy => "kube-proxy",
             Self::Device => "device",
             Self::Routes => "routes",

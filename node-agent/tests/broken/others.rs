@@ -85,6 +85,25 @@ pub(super) const BROKEN: &[Broken] = &[
         },
     ),
     warns(
+        "systemd-networkd",
+        Check::NetworkManagers,
+        "ManageForeignRoutes=no into",
+        |facts| {
+            let text =
+                "[Network]\n#ManageForeignRoutes=no\nManageForeignRoutingPolicyRules = off\n";
+            facts.network_managers.networkd = Some(text.into());
+        },
+    ),
+    warns(
+        "NetworkManager",
+        Check::NetworkManagers,
+        "unmanaged-devices=interface-name:portolan0",
+        |facts| {
+            let text = "[keyfile]\nunmanaged-devices=mac:00:22:68:1c:59:b1;interface-name:cali*\n";
+            facts.network_managers.network_manager = Some(text.into());
+        },
+    ),
+    warns(
         "host ports by nftables",
         Check::Nftables,
         "backend",

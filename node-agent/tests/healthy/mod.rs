@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portolan_agent::doctor::Facts;
-use portolan_agent::doctor::facts::{Disk, Module, RUN_ESTIMATION, Sets, Tracked, reverse_path};
+use portolan_agent::doctor::facts::{
+    Disk, Module, NetworkManagers, RUN_ESTIMATION, Sets, Tracked, reverse_path,
+};
 use portolan_agent::kernel::SharedModel;
 use portolan_agent::kernel::linux::{Dump, MODULES, Tables, Variant};
 use portolan_agent::saved::Origin;
@@ -68,6 +70,12 @@ pub(crate) fn healthy() -> Facts {
         tables: Err(String::new()),
         nft_tables: Ok("table ip filter\ntable ip nat\ntable ip6 filter\n".into()),
         nft_rules: Ok(String::new()),
+        network_managers: NetworkManagers {
+            networkd: Some(
+                "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n".into(),
+            ),
+            network_manager: None,
+        },
         tracked: Ok(Tracked {
             count: 20_000,
             most: 262_144,

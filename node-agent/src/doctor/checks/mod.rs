@@ -4,6 +4,7 @@ mod iptables;
 mod kernel;
 mod kube_proxy;
 mod load;
+mod managers;
 mod marks;
 mod network;
 mod programmed;
@@ -20,7 +21,7 @@ type CheckFunction = fn(&Facts) -> Vec<Finding>;
 
 /// The checks in the order of the report, and the dataplane for which each is; `None` for both. A check comes after those
 /// of its dependencies.
-const CHECKS: [(Option<Dataplane>, CheckFunction); 24] = [
+const CHECKS: [(Option<Dataplane>, CheckFunction); 25] = [
     (Some(Dataplane::Ipvs), kernel::modules),
     (Some(Dataplane::Ipvs), kernel::ipvs),
     (None, kernel::sysctls),
@@ -30,6 +31,7 @@ const CHECKS: [(Option<Dataplane>, CheckFunction); 24] = [
     (Some(Dataplane::Ipvs), iptables::variants),
     (Some(Dataplane::Ipvs), marks::packet_mark),
     (None, iptables::nftables),
+    (None, managers::network_managers),
     (None, kube_proxy::leftovers),
     (Some(Dataplane::Ipvs), programmed::device),
     (Some(Dataplane::Ipvs), programmed::routes),

@@ -6,6 +6,7 @@
 
 mod controller;
 mod files;
+mod managers;
 mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +62,7 @@ pub fn gather(place: &GatherOptions) -> Facts {
         tables: fact(Tables::read(IptablesChoice::Auto)),
         nft_tables: fact(nft(&["list", "tables"])),
         nft_rules: fact(nft(&["--terse", "list", "ruleset"])),
+        network_managers: managers::read(),
         tracked: files::tracked(),
         connection_table_bits: connection_table_bits(),
         controller: place.controller.as_ref().map(controller::reach),
