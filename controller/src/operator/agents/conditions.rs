@@ -72,8 +72,10 @@ impl Lack {
                 Verdict::False,
                 "PodsNotCreated",
                 format!(
-                    "{missing} of {wanted} pods of DaemonSet {set} are not created; see its events. A namespace \
-                     that enforces Pod Security needs the label pod-security.kubernetes.io/enforce=privileged"
+                    "{missing} of {wanted} pods of DaemonSet {set} are not created; its events (`kubectl describe`) name \
+                     the admission plugin that refuses them. A namespace that enforces Pod Security needs the label \
+                     pod-security.kubernetes.io/enforce=privileged; where critical priority classes are limited, it needs \
+                     a ResourceQuota for them (value namespace.criticalPods of the chart)"
                 ),
             ),
         };
