@@ -13,6 +13,7 @@ mod metrics;
 mod node;
 #[path = "health/passes.rs"]
 mod passes;
+mod ports;
 #[allow(dead_code, reason = "other tests need more of it")]
 mod running;
 #[path = "health/sockets.rs"]
@@ -25,7 +26,8 @@ use portolan_agent::health::Changes;
 use portolan_plan::Family;
 use serde::Deserialize;
 
-use node::{TestNode, ask_until, free_port, loopback};
+use node::{TestNode, ask_until, loopback};
+use ports::free_port;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,7 +98,7 @@ async fn responses_for_every_state_of_health_are_as_in_the_table() {
     let mut wrong = String::new();
     for case in &cases {
         let mut node = TestNode::start().await;
-        let port = free_port().await;
+        let port = free_port();
         replay(&mut node, port, &case.story);
         node.set_second(case.asked);
         node.open();

@@ -7,6 +7,7 @@
     reason = "a test"
 )]
 
+mod ports;
 #[allow(dead_code, reason = "other tests need more of it")]
 mod running;
 
@@ -21,6 +22,7 @@ use portolan_plan::{EndpointDocument, FrontendDocument, FrontendKind, PlanDocume
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use ports::free_port;
 use running::{Running, document};
 
 const LOOPBACK: [IpAddr; 2] = [
@@ -43,12 +45,6 @@ fn server(address: IpAddr, name: &'static str) -> SocketAddr {
         }
     });
     place
-}
-
-/// A port that is unused on both addresses.
-fn free_port() -> u16 {
-    let one = TcpListener::bind((LOOPBACK[0], 0)).unwrap();
-    one.local_addr().unwrap().port()
 }
 
 /// The reply to a client that shuts down its half of the stream.

@@ -17,7 +17,9 @@ use portolan_plan::{
     ServiceId, Settings,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+
+use super::ports::free_port;
 
 /// The start time of all tests.
 const BEGINNING: &str = "2026-01-01T00:00:00Z";
@@ -32,12 +34,6 @@ pub(crate) struct TestNode {
 
 pub(crate) fn service(name: &str) -> ServiceId {
     ServiceId::new("shop", name)
-}
-
-/// An unused port.
-pub(crate) async fn free_port() -> u16 {
-    let socket = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).await.unwrap();
-    socket.local_addr().unwrap().port()
 }
 
 pub(crate) fn loopback(family: Family) -> IpAddr {
@@ -71,8 +67,8 @@ impl TestNode {
             port,
         };
         let settings = Settings {
-            healthz: listen(free_port().await),
-            metrics: listen(free_port().await),
+            healthz: listen(free_port()),
+            metrics: listen(free_port()),
             ..Settings::default()
         };
         health.queued(1, Changes::default());

@@ -11,7 +11,8 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::node::{TestNode, ask, ask_until, free_port, loopback};
+use super::node::{TestNode, ask, ask_until, loopback};
+use super::ports::free_port;
 
 const GET: &str = "GET / HTTP/1.1";
 
@@ -61,7 +62,7 @@ async fn ask_again(stream: &mut TcpStream) -> String {
 #[tokio::test]
 async fn ports_follow_the_plan_and_an_untouched_one_keeps_its_connections() {
     let mut node = TestNode::start().await;
-    let (web, cart, moved) = (free_port().await, free_port().await, free_port().await);
+    let (web, cart, moved) = (free_port(), free_port(), free_port());
     node.check("web", web, 1, 1);
     node.passes(1, &[]);
     node.open();
@@ -93,7 +94,7 @@ async fn ports_follow_the_plan_and_an_untouched_one_keeps_its_connections() {
 async fn a_port_in_use_is_reported_once_blocks_no_others_and_opens_when_it_is_free() {
     let mut node = TestNode::start().await;
     let blocker = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.unwrap();
-    let (web, cart) = (blocker.local_addr().unwrap().port(), free_port().await);
+    let (web, cart) = (blocker.local_addr().unwrap().port(), free_port());
     node.check("web", web, 1, 1);
     node.check("cart", cart, 1, 1);
     node.passes(1, &[]);
@@ -130,7 +131,7 @@ async fn the_ports_of_the_node_follow_the_settings() {
     let mut node = TestNode::start().await;
     node.passes(1, &[]);
     node.open();
-    let (first, second) = (node.settings.healthz.port, free_port().await);
+    let (first, second) = (node.settings.healthz.port, free_port());
     let ask_healthz = "GET /healthz HTTP/1.1";
     for family in Family::BOTH {
         let address = SocketAddr::new(loopback(family), first);
@@ -164,7 +165,7 @@ async fn the_same_port_of_more_addresses_is_open_at_once() {
     node.settings.metrics.bind_address = Ipv4Addr::UNSPECIFIED.into();
     node.passes(2, &[]);
     // The health page is moved last, so when it is open all sockets have been tried.
-    let moved = free_port().await;
+    let moved = free_port();
     node.settings.healthz.port = moved;
     node.passes(3, &[]);
     let address = SocketAddr::new(loopback(Family::Ipv4), moved);
@@ -177,7 +178,7 @@ async fn the_same_port_of_more_addresses_is_open_at_once() {
 #[tokio::test]
 async fn idle_clients_do_not_lock_out_others() {
     let mut node = TestNode::start().await;
-    let port = free_port().await;
+    let port = free_port();
     node.check("web", port, 1, 1);
     node.passes(1, &[]);
     node.open();
@@ -197,7 +198,7 @@ async fn idle_clients_do_not_lock_out_others() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_finish_its_request_is_disconnected() {
     let mut node = TestNode::start().await;
-    let port = free_port().await;
+    let port = free_port();
     node.check("web", port, 1, 1);
     node.passes(1, &[]);
     node.open();
