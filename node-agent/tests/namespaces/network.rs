@@ -63,6 +63,7 @@ pub(crate) fn settings_are_watched() {
     let ring = move || ring.try_send(()).unwrap_or_default();
     let watch = SettingsWatch::start(kernel.known_settings(), ring).unwrap();
     kernel.sysctls(&[name.clone()].into());
+    kernel.sysctls(&["net.ipv4.ip_default_ttl".into()].into());
     let op = SysctlOp {
         name: name.clone(),
         value: "1".into(),

@@ -213,7 +213,7 @@ impl Kernel for LinuxKernel {
 
     fn sysctls(&mut self, names: &BTreeSet<Arc<str>>) -> BTreeMap<Arc<str>, Arc<str>> {
         let settings = names.iter().filter_map(sysctl::read).collect();
-        self.settings.replace(&settings);
+        self.settings.note(&settings);
         settings
     }
 

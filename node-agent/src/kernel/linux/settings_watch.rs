@@ -12,13 +12,16 @@ use crate::kernel::KernelError;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The settings of the last reading, and what the agent wrote since.
+/// The settings as they were read last, and what the agent wrote since.
 #[derive(Debug, Clone, Default)]
 pub struct KnownSettings(Arc<Mutex<BTreeMap<Arc<str>, Arc<str>>>>);
 
 impl KnownSettings {
-    pub(super) fn replace(&self, settings: &BTreeMap<Arc<str>, Arc<str>>) {
-        self.with(|known| known.clone_from(settings));
+    /// Adds what was read: often only a part of the settings.
+    pub(super) fn note(&self, settings: &BTreeMap<Arc<str>, Arc<str>>) {
+        let settings = settings.iter();
+        let settings = settings.map(|(name, value)| (name.clone(), value.clone()));
+        self.with(|known| known.extend(settings));
     }
 
     /// Reads a setting that the agent wrote.
