@@ -11,8 +11,8 @@ use tracing::warn;
 use crate::kernel::KernelError;
 use crate::settings_before::SettingsBefore;
 
-/// The longest value, in bytes: a list of every second port.
-const LONGEST: usize = 256 << 10;
+/// Sizes of buffers in bytes: for almost every value, and for the longest, a list of every second port.
+const BUFFERS: [usize; 2] = [4 << 10, 256 << 10];
 
 /// The file of a setting. Its parts are separated by dots, or by slashes if a part contains dots.
 fn path(name: &str) -> PathBuf {
@@ -30,9 +30,15 @@ pub fn read(name: &Arc<str>) -> Option<(Arc<str>, Arc<str>)> {
 
 /// The kernel answers only the first read of some settings, with as much of the value as fits into its buffer.
 fn first_read(path: &Path) -> io::Result<String> {
-    let mut value = vec![0; LONGEST];
-    let length = File::open(path)?.read(&mut value)?;
-    value.truncate(length);
+    let mut value = Vec::new();
+    for size in BUFFERS {
+        value.resize(size, 0);
+        let length = File::open(path)?.read(&mut value)?;
+        value.truncate(length);
+        if length < size {
+            break;
+        }
+    }
     String::from_utf8(value).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
