@@ -90,6 +90,8 @@ pub struct Programmer<K: Kernel> {
     traffic: Option<traffic::TrafficReader>,
     /// The last logged reason why the node has no IPv6.
     ipv6_off: Option<Ipv6Off>,
+    /// The addresses of load balancers in the plan, maybe with some that it had before: routes to them matter.
+    balancers: BTreeSet<IpAddr>,
     /// The nftables dataplane.
     tables: TablesSide<K::Tables>,
 }
@@ -140,6 +142,7 @@ impl<K: Kernel> Programmer<K> {
             troubles: Arc::default(),
             traffic: None,
             ipv6_off: None,
+            balancers: BTreeSet::new(),
             tables: TablesSide::default(),
         }
     }

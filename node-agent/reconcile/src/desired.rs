@@ -16,7 +16,9 @@ use crate::host::{HostNetwork, Ipv6Off};
 use crate::route::{PolicyRule, Route};
 use crate::rules::Rules;
 use crate::set::DesiredSet;
-use crate::{RealServers, SetEntry, SetId, Timeouts, VirtualServer, VirtualServerKey, flags};
+use crate::{
+    RealServers, SetEntry, SetId, SetRole, Timeouts, VirtualServer, VirtualServerKey, flags,
+};
 
 /// The desired kernel state for one plan. If the settings select another dataplane, it contains no virtual servers, sets,
 /// routes or rules: those of before are removed once the connections of their virtual servers have ended.
@@ -54,8 +56,8 @@ pub struct Desired {
     /// The ranges of cluster IPs.
     pub service_ranges: Vec<IpNet>,
     /// Set entries that several Services may need, with the number of Services that do: this node's endpoints that
-    /// connect to themselves (hairpin), health check ports, and addresses of frontends.
-    pub common: BTreeMap<SetEntry, u32>,
+    /// connect to themselves (hairpin), health check ports, and addresses of frontends and balancers.
+    pub common: BTreeMap<(SetRole, SetEntry), u32>,
     /// Frontends that more than one Service claims. The planner cannot resolve these: an external address may be one
     /// of this node's that the cluster does not know, and collide there with a node port.
     pub contested: BTreeSet<VirtualServerKey>,

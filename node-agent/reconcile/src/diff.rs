@@ -158,7 +158,9 @@ fn phases(role: SetRole) -> (Phase, Phase) {
         | SetRole::Pods
         | SetRole::Vips => (Phase::AddGuards, Phase::RemoveGuards),
         SetRole::Frontend => (Phase::AddFrontends, Phase::RemoveFrontends),
-        SetRole::Refuse | SetRole::Ranges => (Phase::AddRejects, Phase::RemoveRejects),
+        SetRole::Refuse | SetRole::Ranges | SetRole::Balancers => {
+            (Phase::AddRejects, Phase::RemoveRejects)
+        }
         SetRole::Hold => (Phase::ReleaseHolds, Phase::ReleaseHolds),
     }
 }

@@ -8,6 +8,7 @@ mod builder;
 mod sources;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -37,6 +38,11 @@ pub struct Facts {
     pub pods: Vec<IpNet>,
     /// The service ranges whose unused addresses and ports reject connections.
     pub ranges: BTreeSet<IpNet>,
+    /// The addresses of load balancers outside of these ranges.
+    pub balancers: BTreeSet<IpAddr>,
+    /// Those of them to which no route but the default leads: a packet from outside to an unused port would go back to
+    /// where it came from, so it is rejected (S-247).
+    pub refusing: BTreeSet<IpAddr>,
     /// Frontends that more than one Service claims. The planner cannot resolve these: an external address may be one
     /// of this node's that the cluster does not know, and collide there with a node port.
     pub contested: BTreeSet<VirtualServerKey>,

@@ -1,6 +1,6 @@
 //! The node's own network, without Portolan's objects: its interfaces, addresses and routes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -168,6 +168,35 @@ impl HostNetwork {
                 .all(|route| !range.contains(&route.destination))
     }
 
+    /// The addresses to which at most the default route leads: a packet that is forwarded to one goes back to where it
+    /// came from. None of them is an address, peer or next hop of the node.
+    pub fn without_route<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = &'a IpAddr>,
+    ) -> BTreeSet<IpAddr> {
+        let mut routes = BTreeMap::<u8, BTreeSet<IpNet>>::new();
+        for route in &self.routes {
+            let length = route.destination.prefix_len();
+            let of_length = routes.entry(length).or_default();
+            of_length.insert(route.destination.trunc());
+        }
+        routes.remove(&0);
+        let own = self.addresses.iter();
+        let own = own.flat_map(|host| [Some(host.address), host.peer]);
+        let gateways = self.routes.iter().map(|route| route.gateway);
+        let own: BTreeSet<_> = own.chain(gateways).flatten().collect();
+        let is_led_to = |address: IpAddr| {
+            routes.iter().any(|(length, destinations)| {
+                let range = IpNet::new(address, *length);
+                range.is_ok_and(|range| destinations.contains(&range.trunc()))
+            })
+        };
+        let addresses = addresses.into_iter().copied();
+        addresses
+            .filter(|address| !own.contains(address) && !is_led_to(*address))
+            .collect()
+    }
+
     /// Whether the node's own connections can come from the address.
     pub(crate) fn can_send_from(&self, address: IpAddr) -> bool {
         let mut addresses = self.addresses.iter();
@@ -175,9 +204,9 @@ impl HostNetwork {
     }
 
     /// Whether this network leads to the same desired state as another one, apart from kernel settings: it has the
-    /// same addresses, and the same of these ranges are free. Pods that come and go change interfaces, routes and
-    /// link-local addresses, but not the desired state.
-    pub fn is_like(&self, other: &Self, ranges: &[IpNet]) -> bool {
+    /// same addresses, the same of these ranges are free, and routes lead to the same of these balancers' addresses. Pods
+    /// that come and go change interfaces, routes and link-local addresses, but not the desired state.
+    pub fn is_like(&self, other: &Self, ranges: &[IpNet], balancers: &BTreeSet<IpAddr>) -> bool {
         let own = |host: &Self| -> BTreeSet<(IpAddr, bool)> {
             let all = host.addresses.iter();
             all.filter(|host| !is_of_one_link(host.address))
@@ -189,6 +218,7 @@ impl HostNetwork {
             && ranges
                 .iter()
                 .all(|range| self.leaves_free(range) == other.leaves_free(range))
+            && self.without_route(balancers) == other.without_route(balancers)
     }
 
     /// The addresses on one interface.
@@ -232,12 +262,50 @@ mod tests {
             &["192.168.1.1/24", "fe80::1/64"],
             &["192.168.1.0/24", "10.244.1.7/32"],
         );
-        assert!(pod.is_like(&before, &ranges));
+        assert!(pod.is_like(&before, &ranges, &none()));
         let address = network(&["192.168.1.1/24", "192.168.1.2/24"], &["192.168.1.0/24"]);
-        assert!(!address.is_like(&before, &ranges), "S-37");
+        assert!(!address.is_like(&before, &ranges, &none()), "S-37");
         let route = network(&["192.168.1.1/24"], &["192.168.1.0/24", "10.97.0.0/16"]);
-        assert!(!route.is_like(&before, &ranges), "S-30");
-        assert!(route.is_like(&before, &[]));
+        assert!(!route.is_like(&before, &ranges, &none()), "S-30");
+        assert!(route.is_like(&before, &[], &none()));
+    }
+
+    fn none() -> BTreeSet<IpAddr> {
+        BTreeSet::new()
+    }
+
+    #[test]
+    fn a_route_to_a_balancer_is_a_change() {
+        let balancers = ["203.0.113.7", "203.0.113.8", "2001:db8::7"];
+        let balancers: BTreeSet<IpAddr> = balancers.map(|text| text.parse().unwrap()).into();
+        let before = network(
+            &["192.168.1.1/24"],
+            &["192.168.1.0/24", "0.0.0.0/0", "::/0"],
+        );
+        assert_eq!(before.without_route(&balancers), balancers, "S-247");
+        for (route, led_to) in [
+            ("203.0.113.8/32", 1),
+            ("203.0.113.0/24", 2),
+            ("2001:db8::/64", 1),
+            ("203.0.114.0/24", 0),
+        ] {
+            let mut after = before.clone();
+            let destination = route.parse().unwrap();
+            let gateway = None;
+            after.routes.push(HostRoute {
+                destination,
+                gateway,
+            });
+            let left = balancers.len() - led_to;
+            assert_eq!(after.without_route(&balancers).len(), left, "{route}");
+            assert_eq!(
+                after.is_like(&before, &[], &balancers),
+                led_to == 0,
+                "{route}"
+            );
+        }
+        let own = network(&["203.0.113.7/32"], &[]);
+        assert_eq!(own.without_route(&balancers).len(), 2, "S-25");
     }
 
     #[test]
@@ -245,7 +313,7 @@ mod tests {
         let before = network(&["192.168.1.1/24"], &[]);
         let mut off = before.clone();
         off.machine.ipv6_off = Some(Ipv6Off::Disabled);
-        assert!(!off.is_like(&before, &[]), "S-182");
+        assert!(!off.is_like(&before, &[], &none()), "S-182");
         assert!(off.supports(Family::Ipv4) && !off.supports(Family::Ipv6));
     }
 
@@ -254,10 +322,10 @@ mod tests {
         let before = network(&["fd00:50::1/64"], &[]);
         let mut tentative = before.clone();
         tentative.addresses[0].settled = false;
-        assert!(!tentative.is_like(&before, &[]), "S-37");
+        assert!(!tentative.is_like(&before, &[], &none()), "S-37");
         let of_the_link = network(&["fe80::1/64"], &[]);
         let mut tentative = of_the_link.clone();
         tentative.addresses[0].settled = false;
-        assert!(tentative.is_like(&of_the_link, &[]));
+        assert!(tentative.is_like(&of_the_link, &[], &none()));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
-use crate::{Desired, Observed, Scope, SetEntry, VirtualServerKey};
+use crate::{Desired, Observed, Scope, SetEntry, SetRole, VirtualServerKey};
 
 /// The virtual servers that Portolan may change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Owned {
             within(&desired.service_ranges, server)
                 || desired
                     .common
-                    .contains_key(&SetEntry::Net(server.address.into()))
+                    .contains_key(&(SetRole::Vips, SetEntry::Net(server.address.into())))
         };
         let is_owned = |server: &&VirtualServerKey| {
             (answering.contains(server) || is_ours(server)) && !within(&desired.excluded, server)

@@ -45,7 +45,7 @@ pub struct Part {
 /// belongs to one known Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Shared {
-    entries: BTreeMap<SetEntry, u32>,
+    entries: BTreeMap<(SetRole, SetEntry), u32>,
     contested: BTreeSet<VirtualServerKey>,
 }
 
@@ -116,13 +116,12 @@ impl Shared {
 
 /// Objects of a part that other Services need too: they are in the kernel and stay there.
 struct SharedObjects {
-    entries: BTreeSet<SetEntry>,
+    entries: BTreeSet<(SetRole, SetEntry)>,
 }
 
 impl SharedObjects {
     fn want(&self, set: SetId, entry: &SetEntry) -> bool {
-        let is_shared = matches!(set.role, SetRole::Hairpin | SetRole::Health | SetRole::Vips);
-        is_shared && self.entries.contains(entry)
+        self.entries.contains(&(set.role, *entry))
     }
 
     fn leave_out(&self, desired: &mut Desired) {

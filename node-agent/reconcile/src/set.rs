@@ -42,6 +42,8 @@ pub enum SetRole {
     Vips,
     /// The service ranges: connections to their unused addresses and ports are rejected.
     Ranges,
+    /// Addresses of load balancers at whose unused ports connections from outside are rejected (S-247).
+    Balancers,
     /// Health check ports (S-144).
     Health,
     /// Frontends whose scheduler is being changed: new connections are held (S-104).
@@ -50,7 +52,7 @@ pub enum SetRole {
 
 impl SetRole {
     /// All roles, in the order in which their entries are added.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::ClusterIp,
         Self::Hairpin,
         Self::Masq,
@@ -62,6 +64,7 @@ impl SetRole {
         Self::Frontend,
         Self::Refuse,
         Self::Ranges,
+        Self::Balancers,
         Self::Health,
         Self::Hold,
     ];
@@ -80,6 +83,7 @@ impl SetRole {
             Self::Refuse => "REFUSE",
             Self::Vips => "VIPS",
             Self::Ranges => "RANGES",
+            Self::Balancers => "BALANCERS",
             Self::Health => "HEALTH",
             Self::Hold => "HOLD",
         }
@@ -97,7 +101,7 @@ impl SetRole {
             | Self::Hold => SetKind::HashIpPort,
             Self::Allow => SetKind::HashIpPortNet,
             Self::Hairpin => SetKind::HashIpPortIp,
-            Self::Pods | Self::Vips | Self::Ranges => SetKind::HashNet,
+            Self::Pods | Self::Vips | Self::Ranges | Self::Balancers => SetKind::HashNet,
             Self::Health => SetKind::BitmapPort,
         }
     }

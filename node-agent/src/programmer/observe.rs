@@ -199,7 +199,7 @@ impl<K: Kernel> Programmer<K> {
             || params.sysctls(&shadow.host) != names
             || !shadow
                 .host
-                .is_like(&network.host, &params.node.service_cidrs);
+                .is_like(&network.host, &params.node.service_cidrs, &self.balancers);
         let ipv6_off = network.host.machine.ipv6_off;
         shadow.set_network(network);
         shadow.sysctls = sysctls;

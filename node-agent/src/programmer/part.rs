@@ -153,6 +153,7 @@ impl<K: Kernel> Programmer<K> {
         match taken {
             TakenPlan::Whole(plan) => {
                 let facts = Facts::new(&plan, host);
+                let balancers = facts.as_ref().map(|facts| facts.balancers.clone());
                 let whole = facts.map(|facts| Whole {
                     desired: Box::new(Desired::of(&facts, host, &self.lacking)),
                     tables: match known {
@@ -160,6 +161,7 @@ impl<K: Kernel> Programmer<K> {
                         Some(_) => self.tables.work(facts),
                     },
                 });
+                self.balancers = balancers.unwrap_or_default();
                 Some(Work::Whole(whole))
             }
             TakenPlan::Part {
@@ -168,6 +170,7 @@ impl<K: Kernel> Programmer<K> {
                 after,
             } if self.tables.is_active() => {
                 let facts = (Facts::new(&before, host)?, Facts::new(&after, host)?);
+                self.balancers.extend(&facts.1.balancers);
                 Some(Work::TablesPart(services, Box::new(facts)))
             }
             TakenPlan::Part {
@@ -177,7 +180,9 @@ impl<K: Kernel> Programmer<K> {
             } => {
                 // Only its objects matter, not their schedulers.
                 let before = Desired::new(&before, host)?;
-                let after = Desired::without(&after, host, &self.lacking)?;
+                let facts = Facts::new(&after, host)?;
+                let after = Desired::of(&facts, host, &self.lacking);
+                self.balancers.extend(&facts.balancers);
                 let (shared, shadow) = (self.shared.as_mut()?, self.shadow.as_mut()?);
                 let part = shared.narrow(shadow, &before, after)?;
                 Some(Work::Part(services, Box::new(part)))

@@ -182,6 +182,7 @@ impl<K: Kernel> Programmer<K> {
         let plan = self.plans.plan();
         let facts = self.host().and_then(|host| Facts::new(&plan, host));
         if let Some(facts) = facts {
+            self.balancers.clone_from(&facts.balancers);
             self.write_tables(&facts, outcome);
         }
     }

@@ -115,6 +115,10 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "before the move, other ports of a balancer's address do not answer (S-214)",
         lab.is_unanswered(outside, target, BRIEF),
     );
+    checks.check(
+        "clients from outside are refused there at once: their packets would go back (S-247)",
+        lab.refused(outside, target.parse()?),
+    );
     let watched = Watched::start(lab, &[outside, POD_A3], "203.0.113.50:80")?;
     watched.reach(lab, 1)?;
     let since = Instant::now();

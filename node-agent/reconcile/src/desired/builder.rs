@@ -79,10 +79,26 @@ impl<'a> Builder<'a> {
             let addresses: BTreeSet<IpAddr> = addresses.map(|it| it.key.address).collect();
             for address in addresses {
                 let entry = SetEntry::Net(address.into());
-                self.sets.entry(SetRole::Vips, address, entry);
-                *self.desired.common.entry(entry).or_default() += 1;
+                self.shared(SetRole::Vips, address, entry);
+            }
+            let balancers = of_service.iter();
+            let balancers =
+                balancers.filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
+            let balancers: BTreeSet<IpAddr> = balancers.map(|it| it.key.address).collect();
+            for address in balancers.intersection(&self.facts.refusing) {
+                self.shared(
+                    SetRole::Balancers,
+                    *address,
+                    SetEntry::Net((*address).into()),
+                );
             }
         }
+    }
+
+    /// Adds an entry that other Services may need, too.
+    fn shared(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
+        self.sets.entry(role, address, entry);
+        *self.desired.common.entry((role, entry)).or_default() += 1;
     }
 
     fn frontend(&mut self, frontend: &FrontendFacts) {
@@ -169,13 +185,13 @@ impl<'a> Builder<'a> {
                 port,
                 source: address,
             };
-            self.sets.entry(SetRole::Hairpin, address, entry);
-            *self.desired.common.entry(entry).or_default() += 1;
+            self.shared(SetRole::Hairpin, address, entry);
         }
         for health in &self.facts.health_ports {
             self.sets.health(health.port);
             let entry = SetEntry::Port(health.port);
-            *self.desired.common.entry(entry).or_default() += 1;
+            let key = (SetRole::Health, entry);
+            *self.desired.common.entry(key).or_default() += 1;
         }
     }
 

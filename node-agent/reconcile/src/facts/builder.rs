@@ -59,6 +59,8 @@ impl<'a> Builder<'a> {
             health_ports: Vec::new(),
             pods: pods(node),
             ranges: ranges.collect(),
+            balancers: BTreeSet::new(),
+            refusing: BTreeSet::new(),
             contested: BTreeSet::new(),
             node_ports: BTreeSet::new(),
             families: BTreeSet::new(),
@@ -162,6 +164,10 @@ impl<'a> Builder<'a> {
             self.left_out = true;
             return;
         }
+        let mut ranges = node.service_cidrs.iter();
+        if kind == FrontendKind::LoadBalancer && !ranges.any(|range| range.contains(&key.address)) {
+            self.facts.balancers.insert(key.address);
+        }
         let sources = match kind {
             FrontendKind::LoadBalancer => {
                 sources::allowed(key.address, &head.source_ranges, node, self.host)
@@ -245,6 +251,7 @@ impl<'a> Builder<'a> {
         let off = host.machine.ipv6_off;
         facts.lacks_ipv6 = off.filter(|_| self.left_out && has_ipv6(&facts.node));
         facts.health_ports.sort();
+        facts.refusing = host.without_route(&facts.balancers);
         facts
     }
 }

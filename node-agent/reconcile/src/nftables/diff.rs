@@ -210,6 +210,7 @@ impl DiffCursor {
             }
             Stage::Ground | Stage::Rest | Stage::End => {
                 ranges(piece, wanted, found, SetName::Ranges);
+                ranges(piece, wanted, found, SetName::Balancers);
                 forget(piece, self.family, wanted, found);
                 self.next = Stage::End;
             }

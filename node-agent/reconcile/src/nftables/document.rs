@@ -77,6 +77,8 @@ pub struct RangesDocument {
     pub pods: Vec<IpNet>,
     /// The service ranges.
     pub services: Vec<IpNet>,
+    /// Addresses of load balancers at whose unused ports connections from outside are rejected.
+    pub balancers: Vec<IpNet>,
 }
 
 impl TablesDocument {
@@ -102,6 +104,7 @@ impl TablesDocument {
             document.local_endpoints.extend(hairpins);
             document.ranges.pods.extend(&table.pods);
             document.ranges.services.extend(&table.ranges);
+            document.ranges.balancers.extend(&table.balancers);
             document.foreign_elements += table.foreign.len();
         }
         let service = |(service, frontends): (Option<&ServiceId>, _)| ServiceDocument {

@@ -122,6 +122,7 @@ fn surplus(family: Family, left: &ObservedTable, right: &ObservedTable) -> Vec<T
         hairpins: right.hairpins.clone(),
         pods: right.pods.clone(),
         ranges: right.ranges.clone(),
+        balancers: right.balancers.clone(),
         foreign: right.foreign.clone(),
         ..ObservedTable::default()
     };

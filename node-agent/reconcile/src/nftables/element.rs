@@ -42,7 +42,7 @@ pub enum TableElement {
     Hairpin(LocalEndpoint),
     /// A range of a set of ranges.
     Range {
-        /// The set, [`SetName::Pods`] or [`SetName::Ranges`].
+        /// The set: [`SetName::Pods`], [`SetName::Ranges`] or [`SetName::Balancers`].
         set: SetName,
         /// The range.
         range: IpNet,

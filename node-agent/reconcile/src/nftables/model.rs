@@ -184,16 +184,13 @@ impl Kernel {
     fn check_intervals(&self) {
         for (family, table) in &self.tables {
             let table = table.read_into(*family, ObservedTable::default());
-            for ranges in [&table.pods, &table.ranges] {
+            for ranges in [&table.pods, &table.ranges, &table.balancers] {
                 check_disjoint(ranges);
             }
             for held in table.frontends.values() {
                 check_disjoint(&held.allow);
             }
-            let intervals = table
-                .foreign
-                .iter()
-                .filter(|(set, _)| matches!(set, SetName::Pods | SetName::Ranges | SetName::Allow));
+            let intervals = table.foreign.iter().filter(|(set, _)| set.has_intervals());
             assert_eq!(intervals.count(), 0, "{family}");
         }
     }

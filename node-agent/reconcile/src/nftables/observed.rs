@@ -33,6 +33,8 @@ pub struct ObservedTable {
     pub pods: BTreeSet<IpNet>,
     /// The service ranges.
     pub ranges: BTreeSet<IpNet>,
+    /// The addresses of load balancers that reject connections to unused ports.
+    pub balancers: BTreeSet<IpNet>,
     /// Elements that Portolan never writes.
     pub foreign: Vec<(SetName, Arc<Element>)>,
 }
@@ -50,6 +52,7 @@ impl ObservedTable {
     pub(super) fn ranges_of(&self, set: SetName) -> &BTreeSet<IpNet> {
         match set {
             SetName::Pods => &self.pods,
+            SetName::Balancers => &self.balancers,
             _ => &self.ranges,
         }
     }
@@ -57,6 +60,7 @@ impl ObservedTable {
     fn ranges_mut(&mut self, set: SetName) -> &mut BTreeSet<IpNet> {
         match set {
             SetName::Pods => &mut self.pods,
+            SetName::Balancers => &mut self.balancers,
             _ => &mut self.ranges,
         }
     }
@@ -109,7 +113,7 @@ impl ObservedTable {
         let frontends = self.frontends.iter();
         let frontends = frontends.flat_map(|(key, held)| held.elements(*key));
         let hairpins = self.hairpins.iter().copied().map(TableElement::Hairpin);
-        let ranges = [SetName::Pods, SetName::Ranges].into_iter();
+        let ranges = [SetName::Pods, SetName::Ranges, SetName::Balancers].into_iter();
         let ranges = ranges.flat_map(move |set| {
             let ranges = self.ranges_of(set).iter();
             ranges.map(move |range| TableElement::Range { set, range: *range })

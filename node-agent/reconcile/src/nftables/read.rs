@@ -25,7 +25,7 @@ impl ObservedTable {
     /// latter is rebuilt.
     pub fn read(&mut self, family: Family, set: &str, elements: impl IntoIterator<Item = Element>) {
         match set.parse() {
-            Ok(set @ (SetName::Pods | SetName::Ranges)) => {
+            Ok(set @ (SetName::Pods | SetName::Ranges | SetName::Balancers)) => {
                 for element in ranges(family, set, elements.into_iter().collect()) {
                     self.add(element);
                 }

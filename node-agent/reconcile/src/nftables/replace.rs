@@ -66,7 +66,16 @@ impl Tables {
 
     /// Whether only Services differ, in families that have tables.
     fn is_on_same_node(&self, before: &Facts, after: &Facts) -> bool {
-        let of_node = |facts: &Facts| (facts.pods.clone(), facts.ranges.clone());
+        // Several Services may share the address of a balancer.
+        let of_node = |facts: &Facts| {
+            let Facts {
+                pods,
+                ranges,
+                refusing,
+                ..
+            } = facts;
+            (pods.clone(), ranges.clone(), refusing.clone())
+        };
         let has_table = |frontend: &FrontendFacts| {
             let family = Family::of(frontend.key.address);
             self.families.get(&family).is_some_and(|table| !table.idle)

@@ -52,6 +52,8 @@ pub enum SetName {
     Pods,
     /// The service ranges.
     Ranges,
+    /// Addresses of load balancers at whose unused ports connections from outside are rejected (S-247).
+    Balancers,
 }
 
 impl SetName {
@@ -73,6 +75,7 @@ impl SetName {
             Self::Hairpin,
             Self::Pods,
             Self::Ranges,
+            Self::Balancers,
         ]
         .into_iter()
         .chain(SizeClass::all().map(Self::Class))
@@ -97,7 +100,8 @@ impl SetName {
             | Self::Allow
             | Self::Hairpin
             | Self::Pods
-            | Self::Ranges => false,
+            | Self::Ranges
+            | Self::Balancers => false,
         }
     }
 
@@ -106,12 +110,17 @@ impl SetName {
         matches!(self, Self::Affinity | Self::Counted)
     }
 
+    /// Whether its elements are intervals of the kernel.
+    pub(super) fn has_intervals(self) -> bool {
+        matches!(
+            self,
+            Self::Allow | Self::Pods | Self::Ranges | Self::Balancers
+        )
+    }
+
     /// Whether its size follows the contents. The others are trees, or have a size of their own.
     pub(super) fn follows_contents(self) -> bool {
-        !matches!(
-            self,
-            Self::Affinity | Self::Counted | Self::Allow | Self::Pods | Self::Ranges
-        )
+        !(self.is_filled_by_packets() || self.has_intervals())
     }
 
     /// Its definition in the table of a family.
@@ -130,7 +139,9 @@ impl SetName {
             Self::Counted => Set::new(name, frontend).dynamic(MAX_COUNTED),
             Self::Allow => Set::new(name, and(address)).with_intervals(),
             Self::Hairpin => Set::new(name, [address, address, Field::Protocol, Field::Port]),
-            Self::Pods | Self::Ranges => Set::new(name, [address]).with_intervals(),
+            Self::Pods | Self::Ranges | Self::Balancers => {
+                Set::new(name, [address]).with_intervals()
+            }
             _ => Set::new(name, frontend),
         };
         match sizes.of(self) {
@@ -161,6 +172,7 @@ impl fmt::Display for SetName {
             Self::Hairpin => "hairpin",
             Self::Pods => "pods",
             Self::Ranges => "ranges",
+            Self::Balancers => "balancers",
         })
     }
 }

@@ -79,6 +79,7 @@ mod tests {
             SetName::Allow,
             SetName::Pods,
             SetName::Ranges,
+            SetName::Balancers,
         ] {
             assert_eq!(sizes.of(set), None, "{set}");
         }

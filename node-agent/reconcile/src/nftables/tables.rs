@@ -51,6 +51,8 @@ pub struct FamilyTables {
     pub pods: BTreeSet<IpNet>,
     /// The service ranges: none of them overlap.
     pub ranges: BTreeSet<IpNet>,
+    /// The addresses of load balancers that reject connections to unused ports.
+    pub balancers: BTreeSet<IpNet>,
     /// The affinity timeouts in use, with the number of frontends that have each.
     pub(super) affinity: BTreeMap<u32, u32>,
     /// The number of slots of all frontends.
@@ -140,8 +142,9 @@ impl FamilyTables {
             idle: facts.idle.contains(&family),
             frontends: BTreeMap::new(),
             hairpins,
-            pods: disjoint(family, facts.pods.iter()),
-            ranges: disjoint(family, facts.ranges.iter()),
+            pods: disjoint(family, facts.pods.iter().copied()),
+            ranges: disjoint(family, facts.ranges.iter().copied()),
+            balancers: disjoint(family, facts.refusing.iter().map(|one| IpNet::from(*one))),
             affinity: BTreeMap::new(),
             slots: 0,
             accepted: None,
@@ -207,14 +210,15 @@ impl FamilyTables {
     pub(super) fn ranges_of(&self, set: SetName) -> &BTreeSet<IpNet> {
         match set {
             SetName::Pods => &self.pods,
+            SetName::Balancers => &self.balancers,
             _ => &self.ranges,
         }
     }
 }
 
 /// The ranges of a family. Overlapping ranges become one, because an interval set contains no overlaps.
-fn disjoint<'a>(family: Family, ranges: impl Iterator<Item = &'a IpNet>) -> BTreeSet<IpNet> {
+fn disjoint(family: Family, ranges: impl Iterator<Item = IpNet>) -> BTreeSet<IpNet> {
     let of_family = ranges.filter(|range| Family::of(range.addr()) == family);
-    let of_family: Vec<_> = of_family.map(IpNet::trunc).collect();
+    let of_family: Vec<_> = of_family.map(|range| range.trunc()).collect();
     IpNet::aggregate(&of_family).into_iter().collect()
 }

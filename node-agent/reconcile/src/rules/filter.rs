@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Family, HostFirewall, Settings};
 
-use super::{Jump, Place, Table, mark, set};
+use super::{Jump, Others, Place, Table, mark, set};
 use crate::set::SetRole;
 
 const JUMPS: &[Jump] = &[
@@ -25,7 +25,7 @@ const JUMPS: &[Jump] = &[
     },
 ];
 
-pub(super) fn table(family: Family, settings: &Settings) -> Table {
+pub(super) fn table(family: Family, settings: &Settings, recognises_pods: bool) -> Table {
     let mark = mark(settings.masquerade.mark());
     let mut forward = Vec::from_iter(invalid(family, settings));
     // Replies of connections that IPVS forwards, and packets that will be masqueraded, are accepted even if the host
@@ -33,6 +33,9 @@ pub(super) fn table(family: Family, settings: &Settings) -> Table {
     forward.push("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".into());
     forward.extend(refused(family, ""));
     forward.extend(unused(family, ""));
+    if recognises_pods {
+        forward.extend(strays(family, settings));
+    }
     forward.push(format!("-m mark --mark {mark}/{mark} -j ACCEPT"));
     let mut output = refused(family, "").to_vec();
     // A program on this node may use an address of the range; its other ports are its own.
@@ -74,6 +77,7 @@ fn refused(family: Family, rest: &str) -> [String; 2] {
     let refuse = set(family, SetRole::Refuse);
     refusal(
         family,
+        "",
         &format!("-m set --match-set {refuse} dst,dst{rest}"),
     )
 }
@@ -83,20 +87,34 @@ fn unused(family: Family, rest: &str) -> [String; 2] {
     let (ranges, frontend) = (set(family, SetRole::Ranges), set(family, SetRole::Frontend));
     let to =
         format!("-m set --match-set {ranges} dst -m set ! --match-set {frontend} dst,dst{rest}");
-    refusal(family, &to)
+    refusal(family, "", &to)
+}
+
+/// Rejects new connections from outside to ports of balancers that no Service uses. They would go back to the router that
+/// sent them. Those of pods go to the router, which may know another machine that has the address (S-18, S-247).
+fn strays(family: Family, settings: &Settings) -> [String; 2] {
+    let Others { input, source } = Others::new(family, settings);
+    let (balancers, frontend) = (
+        set(family, SetRole::Balancers),
+        set(family, SetRole::Frontend),
+    );
+    let to = format!(
+        "-m set --match-set {balancers} dst{source} -m set ! --match-set {frontend} dst,dst"
+    );
+    refusal(family, &input, &to)
 }
 
 /// TCP gets a reset. An ICMP error that arrives while the client is still in its connect call takes effect only at
 /// the next retransmission, a second later.
-fn refusal(family: Family, to: &str) -> [String; 2] {
+fn refusal(family: Family, input: &str, to: &str) -> [String; 2] {
     let new = "-m conntrack --ctstate NEW";
     let unreachable = match family {
         Family::Ipv4 => "icmp-port-unreachable",
         Family::Ipv6 => "icmp6-port-unreachable",
     };
     [
-        format!("-p tcp {to} {new} -j REJECT --reject-with tcp-reset"),
-        format!("{to} {new} -j REJECT --reject-with {unreachable}"),
+        format!("{input}-p tcp {to} {new} -j REJECT --reject-with tcp-reset"),
+        format!("{input}{to} {new} -j REJECT --reject-with {unreachable}"),
     ]
 }
 

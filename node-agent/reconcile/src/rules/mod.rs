@@ -76,7 +76,7 @@ impl Rules {
         Self {
             family,
             tables: vec![
-                filter::table(family, settings),
+                filter::table(family, settings, recognises_pods),
                 mangle::table(family, settings, recognises_pods),
                 nat::table(family, settings),
                 raw::table(family, settings),
@@ -119,16 +119,35 @@ fn guard(family: Family) -> String {
 /// Matches packets to this set that do not come from a recognised pod. Interfaces precede other matches, as in the
 /// output of the tools.
 fn not_from_pods(family: Family, settings: &Settings, to: &str) -> String {
-    let to = format!("-m set --match-set {to} dst,dst");
-    match &settings.local_detection {
-        // An empty set of pods excludes no source, so all connections are masqueraded.
-        LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => {
-            format!(
-                "{to} -m set ! --match-set {} src",
-                set(family, SetRole::Pods)
-            )
+    let Others { input, source } = Others::new(family, settings);
+    format!("{input}-m set --match-set {to} dst,dst{source}")
+}
+
+/// Matches packets that do not come from a recognised pod.
+struct Others {
+    /// By interface; comes first.
+    input: String,
+    /// By address; comes after the destination.
+    source: String,
+}
+
+impl Others {
+    fn new(family: Family, settings: &Settings) -> Self {
+        let nothing = String::new();
+        match &settings.local_detection {
+            // An empty set of pods excludes no source, so all connections are masqueraded.
+            LocalDetection::NodeCidr | LocalDetection::ClusterCidr { .. } => Self {
+                input: nothing,
+                source: format!(" -m set ! --match-set {} src", set(family, SetRole::Pods)),
+            },
+            LocalDetection::BridgeInterface { bridge } => Self {
+                input: format!("! -i {bridge} "),
+                source: nothing,
+            },
+            LocalDetection::InterfaceNamePrefix { prefix } => Self {
+                input: format!("! -i {prefix}+ "),
+                source: nothing,
+            },
         }
-        LocalDetection::BridgeInterface { bridge } => format!("! -i {bridge} {to}"),
-        LocalDetection::InterfaceNamePrefix { prefix } => format!("! -i {prefix}+ {to}"),
     }
 }

@@ -8,7 +8,7 @@ use super::load::{Loader, is_in, is_not_in, new, rule, state, step, tcp};
 use crate::nftables::set::SetName;
 
 /// The chains to which rules lead.
-pub(super) const CHAINS: [&str; 2] = ["refuse", "unused"];
+pub(super) const CHAINS: [&str; 3] = ["refuse", "unused", "strays"];
 
 /// Where connections are refused. A client of the network through which the default route leads gets an ICMP redirect
 /// when its packet is forwarded. The kernel then sends it no other ICMP error for a second, so UDP would not be refused.
@@ -34,12 +34,34 @@ pub(super) fn rules(loader: &Loader, options: &LayoutOptions) -> Vec<Rule> {
         };
         rules.push(rule(chain, comment, steps));
     }
+    if options.recognises_pods {
+        rules.extend(strays(loader, options));
+    }
     let refused = loader.to(SetName::Refuse);
     rules.extend(refusals(loader, "refuse", &refused));
     let address = step(Expression::destination_address(loader.family, Register::R0));
     let in_ranges = [address, is_in(SetName::Ranges)].concat();
     let unused = [loader.destination(), is_not_in(SetName::Frontend)].concat();
     rules.extend(refusals(loader, "unused", &[in_ranges, unused].concat()));
+    rules
+}
+
+/// New connections from outside to ports of balancers that no Service uses. They would go back to the router that sent
+/// them. Those of pods go to the router, which may know another machine that has the address (S-18, S-247).
+fn strays(loader: &Loader, options: &LayoutOptions) -> Vec<Rule> {
+    let chain = if options.refuses_early {
+        "reject-pre"
+    } else {
+        "reject-fwd"
+    };
+    let others = loader.not_from_pods(&options.detection);
+    let jump = step(Expression::jump("strays"));
+    let comment = "unused ports of balancers";
+    let address = step(Expression::destination_address(loader.family, Register::R0));
+    let balancers = [address, is_in(SetName::Balancers)].concat();
+    let unused = [loader.destination(), is_not_in(SetName::Frontend)].concat();
+    let mut rules = vec![rule(chain, comment, [new(), others, jump])];
+    rules.extend(refusals(loader, "strays", &[balancers, unused].concat()));
     rules
 }
 
