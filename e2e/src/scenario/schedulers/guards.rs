@@ -66,8 +66,9 @@ fn daemon(lab: &Lab<'_>, checks: &mut Checks, family: Family) {
         Family::IPv6 => [0x2001, 0xdb8, 0x113, 0, 0, 0, 0, 0x61].into(),
     };
     let own = Node::A.address(family);
-    let what = format!("{family}: no daemon answers on the balancer's address (S-27)");
-    checks.check(&what, silent(lab, (balancer, DAEMON).into()));
+    let what = format!("{family}: no daemon answers on the balancer's address (S-27, S-247)");
+    let to = SocketAddr::from((balancer, DAEMON));
+    checks.check(&what, lab.refused(Resident::Outside, to));
     let what =
         format!("{family}: other ports of the node stay closed, as its firewall says (S-144)");
     checks.check(&what, silent(lab, (own, DAEMON).into()));

@@ -61,7 +61,9 @@ fn strays(loader: &Loader, options: &LayoutOptions) -> Vec<Rule> {
     let balancers = [address, is_in(SetName::Balancers)].concat();
     let unused = [loader.destination(), is_not_in(SetName::Frontend)].concat();
     let mut rules = vec![rule(chain, comment, [new(), others, jump])];
-    rules.extend(refusals(loader, "strays", &[balancers, unused].concat()));
+    // The address may have been added to the node a moment ago.
+    let matches = [balancers, unused, not_local()].concat();
+    rules.extend(refusals(loader, "strays", &matches));
     rules
 }
 
