@@ -172,7 +172,7 @@ fn is_about_a_peer(error: &std::io::Error) -> bool {
 }
 
 /// The answer of a server: its name, then the peer's address and port.
-fn greeting(name: &str, peer: SocketAddr) -> String {
+pub(crate) fn greeting(name: &str, peer: SocketAddr) -> String {
     format!("{name} {} {}", peer.ip().to_canonical(), peer.port())
 }
 

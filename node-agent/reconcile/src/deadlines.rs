@@ -24,8 +24,20 @@ impl DrainDeadlines {
     }
 }
 
-/// Whether connections of a protocol drain. For other protocols, the kernel drops the connection of a removed real
+/// How long a UDP backend keeps its flows after it has left its frontend: it still answers the requests that it has, and
+/// clients that keep their port move to another backend afterwards (S-116).
+pub const UDP_GRACE: Duration = Duration::from_secs(1);
+
+/// Whether real servers of a protocol drain. For other protocols, the kernel drops the connection of a removed real
 /// server with the next packet and schedules the client to another one (S-116).
 pub(crate) fn drains(protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Tcp | Protocol::Udp => true,
+        Protocol::Sctp => false,
+    }
+}
+
+/// Whether connections of a protocol go on until they end, even if their virtual server has no other backend.
+pub(crate) fn lasts(protocol: Protocol) -> bool {
     protocol == Protocol::Tcp
 }

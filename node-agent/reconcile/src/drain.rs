@@ -2,15 +2,18 @@
 //! K).
 //!
 //! They get weight 0 (`diff::servers`), so that they take no new connections, and are removed when the last connection
-//! has ended. The set of draining real servers is not stored: it is the difference between the kernel and the plan. A
-//! restart therefore finds them again (S-118), and a backend that comes back just gets its weight (S-117). Only the
-//! time since an endpoint left the cluster is stored.
+//! has ended; those of UDP after [`UDP_GRACE`] at the latest. The set of draining real servers is not stored: it is the
+//! difference between the kernel and the plan. A restart therefore finds them again (S-118), and a backend that comes
+//! back just gets its weight (S-117). Only times are stored: since when an endpoint is not in the cluster, and since when
+//! a UDP real server drains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::deadlines::drains;
+use portolan_plan::Protocol;
+
+use crate::deadlines::{UDP_GRACE, drains};
 use crate::{Desired, IpvsOp, Observed, Op, Owned, RealServerKey, VirtualServerKey};
 
 /// The draining real servers, by virtual server.
@@ -66,6 +69,7 @@ pub fn draining(observed: &Observed, desired: &Desired, owned: &Owned) -> Draini
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Departures {
     since: BTreeMap<IpAddr, Duration>,
+    of_udp: BTreeMap<(VirtualServerKey, RealServerKey), Duration>,
 }
 
 impl Departures {
@@ -78,19 +82,41 @@ impl Departures {
         }
     }
 
+    /// Notes since when the real servers of UDP drain.
+    pub fn note_udp(&mut self, draining: &Draining, now: Duration) {
+        let of_udp = draining
+            .iter()
+            .filter(|(server, _)| server.protocol == Protocol::Udp);
+        let of_udp = of_udp.flat_map(|(server, drains)| {
+            let backends = drains.backends.iter();
+            backends.map(|backend| (*server, *backend))
+        });
+        let since = |key| (key, self.of_udp.get(&key).copied().unwrap_or(now));
+        self.of_udp = of_udp.map(since).collect();
+    }
+
     /// The time at which the last endpoint with this address left the cluster; `None` if there is one.
     pub fn since(&self, address: IpAddr) -> Option<Duration> {
         self.since.get(&address).copied()
     }
 
     /// Whether a real server's deadline has passed.
-    fn is_over(&self, backend: &RealServerKey, deadline: Duration, now: Duration) -> bool {
-        let since = self.since.get(&backend.address);
+    fn is_over(
+        &self,
+        server: &VirtualServerKey,
+        backend: &RealServerKey,
+        deadline: Duration,
+        now: Duration,
+    ) -> bool {
+        let (since, deadline) = match server.protocol {
+            Protocol::Udp => (self.of_udp.get(&(*server, *backend)), UDP_GRACE),
+            Protocol::Tcp | Protocol::Sctp => (self.since.get(&backend.address), deadline),
+        };
         since.is_some_and(|since| now.saturating_sub(*since) >= deadline)
     }
 
     /// The operations that remove drained real servers: those without connections (S-113, S-114), or whose endpoint
-    /// left the cluster longer ago than the deadline (S-115). They also remove virtual servers that existed only for
+    /// left the cluster longer ago than the deadline (S-115), and those of UDP after [`UDP_GRACE`]. They also remove virtual servers that existed only for
     /// them. `connections` may cover only some virtual servers; the others are left alone.
     pub fn finish(
         &self,
@@ -107,7 +133,7 @@ impl Departures {
             let mut done = 0;
             for backend in &drains.backends {
                 let count = counts.get(backend).copied().unwrap_or(0);
-                if count == 0 || self.is_over(backend, drains.deadline, now) {
+                if count == 0 || self.is_over(server, backend, drains.deadline, now) {
                     let (server, backend) = (*server, *backend);
                     ops.push(Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }));
                     done += 1;
@@ -125,13 +151,13 @@ impl Departures {
 
 #[cfg(test)]
 mod tests {
-    use portolan_plan::Protocol;
-
     use super::*;
+    use crate::deadlines::lasts;
 
     #[test]
-    fn only_tcp_connections_drain() {
-        let drained = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].map(drains);
-        assert_eq!(drained, [true, false, false], "S-116");
+    fn associations_do_not_drain_and_flows_do_not_last() {
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        assert_eq!(protocols.map(drains), [true, true, false], "S-116");
+        assert_eq!(protocols.map(lasts), [true, false, false], "S-116");
     }
 }

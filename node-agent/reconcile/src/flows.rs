@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use portolan_plan::{Family, Protocol};
 
+use crate::drain::Draining;
 use crate::{Desired, IpvsOp, LinkOp, Op, RealServerKey, VirtualServerKey};
 
 /// A UDP flow in connection tracking.
@@ -35,12 +36,12 @@ impl Flow {
     }
 
     /// Whether it goes to a UDP frontend that has backends, but to none of them (S-124, S-125), including flows that
-    /// were not translated at all (S-126).
+    /// were not translated at all (S-126). Flows to a draining backend are not stale yet (S-116).
     ///
     /// No flow is stale at a frontend without backends, or an outage would end all flows (S-127). Nor at an address
     /// that is not a frontend: node ports are expanded to the node's own addresses before (S-131), and excluded
     /// ranges have no frontends (S-108).
-    pub fn is_stale(&self, desired: &Desired) -> bool {
+    pub fn is_stale(&self, desired: &Desired, draining: &Draining) -> bool {
         let frontend = VirtualServerKey {
             address: self.destination.ip(),
             port: self.destination.port(),
@@ -50,6 +51,10 @@ impl Flow {
             address: self.reply_source.ip(),
             port: self.reply_source.port(),
         };
+        let drains = draining.get(&frontend);
+        if drains.is_some_and(|drains| drains.backends.contains(&backend)) {
+            return false;
+        }
         let backends = desired.virtual_servers.get(&frontend);
         backends
             .map(|server| &server.real_servers)

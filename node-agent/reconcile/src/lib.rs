@@ -40,7 +40,7 @@ mod sysctls;
 mod timeouts;
 
 pub use cleanup::cleanup;
-pub use deadlines::DrainDeadlines;
+pub use deadlines::{DrainDeadlines, UDP_GRACE};
 pub use desired::Desired;
 pub use diff::diff;
 pub use document::DesiredDocument;

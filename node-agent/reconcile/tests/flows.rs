@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use portolan_plan::{Family, PlanDocument, Protocol};
 use portolan_reconcile::{
-    Desired, Flow, HostNetwork, LinkOp, ModelKernel, Op, Owned, RealServerKey, Refusal,
+    Desired, Draining, Flow, HostNetwork, LinkOp, ModelKernel, Op, Owned, RealServerKey, Refusal,
     VirtualServer, VirtualServerKey, diff, families_with_flows, leaves_stale_flows,
 };
 use proptest::prelude::*;
@@ -285,7 +285,11 @@ const CASES: &[(&str, &str, bool, &str)] = &[
 fn flows_are_stale_case_by_case() {
     let desired = desired(cluster(), &["10.96.9.0/24"]);
     for (to, reply_source, stale, why) in CASES {
-        assert_eq!(flow(to, reply_source).is_stale(&desired), *stale, "{why}");
+        assert_eq!(
+            flow(to, reply_source).is_stale(&desired, &Draining::new()),
+            *stale,
+            "{why}"
+        );
     }
 }
 
@@ -468,8 +472,9 @@ proptest! {
     fn every_change_that_makes_a_flow_stale_requires_a_flow_scan(first in servers(), second in servers()) {
         let (before, after) = (with_servers(first), with_servers(second));
         let looked_at = looked_at(&before, &after);
+        let none = Draining::new();
         for flow in all_flows([&before, &after]) {
-            if flow.is_stale(&after) && !flow.is_stale(&before) {
+            if flow.is_stale(&after, &none) && !flow.is_stale(&before, &none) {
                 prop_assert!(looked_at.contains(&flow.family()), "{flow:?}");
                 prop_assert!(families_with_flows(&after).contains(&flow.family()));
             }
@@ -492,7 +497,7 @@ proptest! {
                 let mut backends = server.real_servers.keys();
                 backends.all(|b| SocketAddr::new(b.address, b.port) != flow.reply_source)
             });
-            prop_assert_eq!(flow.is_stale(&judge), stale, "{:?}", flow);
+            prop_assert_eq!(flow.is_stale(&judge, &Draining::new()), stale, "{:?}", flow);
         }
     }
 }

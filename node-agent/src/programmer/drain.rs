@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use portolan_plan::Protocol;
 use portolan_reconcile::{
     Departures, Desired, Draining, DrainingServer, IpvsOp, Observed, Op, Owned, RealServerKey,
     Scope, VirtualServerKey, draining,
@@ -67,6 +68,11 @@ impl Drains {
             .map_or(Duration::MAX, |due| due.saturating_duration_since(now))
     }
 
+    /// The draining real servers of IPVS.
+    pub(super) fn all(&self) -> &Draining {
+        &self.draining
+    }
+
     /// Whether real servers of IPVS drain.
     pub(super) fn is_draining(&self) -> bool {
         !self.draining.is_empty()
@@ -95,7 +101,7 @@ impl Drains {
     }
 
     fn publish(&self) {
-        let backends = self.draining.values().flat_map(|drains| &drains.backends);
+        let backends = self.lasting().flat_map(|(_, drains)| &drains.backends);
         let addresses = backends.map(|backend| backend.address);
         let addresses: BTreeSet<_> = addresses
             .chain(self.of_tables.addresses.iter().copied())
@@ -171,6 +177,7 @@ impl<K: Kernel> Programmer<K> {
         let gone = self.plans.gone();
         let gone = gone.intersection(&addresses).copied().collect();
         drains.departures.note(&gone, now);
+        drains.departures.note_udp(&drains.draining, now);
         let departures = &drains.departures;
         let ops = departures.finish(&drains.draining, &connections, shadow, now);
         let results = self.kernel.apply(&ops);
@@ -195,6 +202,12 @@ impl<K: Kernel> Programmer<K> {
 }
 
 impl Drains {
+    /// Those that drain for longer than a moment.
+    fn lasting(&self) -> impl Iterator<Item = (&VirtualServerKey, &DrainingServer)> {
+        let all = self.draining.iter();
+        all.filter(|(server, _)| server.protocol != Protocol::Udp)
+    }
+
     fn list(&self) -> Vec<Drain> {
         let of_server = |(server, drains): (&VirtualServerKey, &DrainingServer)| {
             let (server, rests, deadline) = (*server, drains.rests, drains.deadline);
@@ -210,7 +223,7 @@ impl Drains {
             };
             drains.backends.iter().map(drain).collect::<Vec<_>>()
         };
-        let of_servers = self.draining.iter().flat_map(of_server);
+        let of_servers = self.lasting().flat_map(of_server);
         of_servers.chain(self.of_tables.drains.clone()).collect()
     }
 

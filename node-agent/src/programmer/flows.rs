@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use portolan_plan::Family;
-use portolan_reconcile::{Desired, Flow, Op, families_with_flows, leaves_stale_flows};
+use portolan_reconcile::{Desired, Draining, Flow, Op, families_with_flows, leaves_stale_flows};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -85,7 +85,12 @@ impl Flows {
 
     /// Deletes stale flows, if there may be any. A failure is retried in the next pass. It is not a failure of the
     /// plan, because new connections are served regardless (S-130).
-    pub(super) fn clean(&mut self, kernel: &mut impl Kernel, desired: &Desired) {
+    pub(super) fn clean(
+        &mut self,
+        kernel: &mut impl Kernel,
+        desired: &Desired,
+        draining: &Draining,
+    ) {
         if self.due.is_empty() {
             return;
         }
@@ -93,7 +98,7 @@ impl Flows {
         self.due.retain(|family| concerned.contains(family));
         for family in self.due.clone() {
             let started = Instant::now();
-            let done = clean(kernel, desired, family);
+            let done = clean(kernel, desired, draining, family);
             let took = started.elapsed();
             log_cleanup(family, &done, took);
             if done.finished {
@@ -114,9 +119,14 @@ struct CleanupResult {
     error: Option<KernelError>,
 }
 
-fn clean(kernel: &mut impl Kernel, desired: &Desired, family: Family) -> CleanupResult {
+fn clean(
+    kernel: &mut impl Kernel,
+    desired: &Desired,
+    draining: &Draining,
+    family: Family,
+) -> CleanupResult {
     let mut done = CleanupResult::default();
-    let is_stale = |flow: &Flow| flow.is_stale(desired);
+    let is_stale = |flow: &Flow| flow.is_stale(desired, draining);
     for _ in 0..MAX_READS {
         let found = match kernel.stale_flows(family, &is_stale) {
             Ok(found) => found,

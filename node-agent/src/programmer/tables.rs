@@ -13,7 +13,9 @@ use super::part::TablesWork;
 use super::{Outcome, Programmer, Trouble};
 use crate::kernel::{Kernel, KernelError, TablesKernel};
 use crate::plan_watch::Source;
-use crate::tables::{DrainCount, ReconcileOptions, TablesDrift, TablesKeeper, TablesOutcome};
+use crate::tables::{
+    DrainCount, FlowCleanup, ReconcileOptions, TablesDrift, TablesKeeper, TablesOutcome,
+};
 use crate::traffic::Traffic;
 
 /// The tables of this node.
@@ -131,6 +133,12 @@ impl<T: TablesKernel> TablesSide<T> {
     /// Whether new connections are served by the tables.
     pub(super) fn serves(&self) -> bool {
         self.serves
+    }
+
+    /// Ends the UDP flows of backends that have left, if it is time.
+    fn end_flows(&mut self, now: Instant) -> Vec<FlowCleanup> {
+        let keeper = self.keeper.as_mut().filter(|_| self.active);
+        keeper.map_or_else(Vec::new, |keeper| keeper.end_flows(now))
     }
 
     /// Searches for draining connections if it is time.
@@ -281,6 +289,9 @@ impl<K: Kernel> Programmer<K> {
     /// Searches for connections that drain in the tables if it is time.
     pub(super) fn search_table_drains(&mut self) {
         let (gone, now) = (self.plans.gone(), Instant::now());
+        for done in self.tables.end_flows(now) {
+            self.flows.count(&done);
+        }
         if let Some(count) = self.tables.search_drains(&gone, now) {
             for error in &count.errors {
                 warn!(%error, "could not search for draining connections; retrying");

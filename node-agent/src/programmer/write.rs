@@ -113,7 +113,10 @@ impl<K: Kernel> Programmer<K> {
         self.save_record(owned, outcome);
         // Only after all writes: before, the next datagram would create the same flow again (S-128).
         if self.source == Source::Controller {
-            outcome.step("flows", |_| self.flows.clean(&mut self.kernel, desired));
+            let draining = self.drains.all();
+            outcome.step("flows", |_| {
+                self.flows.clean(&mut self.kernel, desired, draining);
+            });
         }
         sound && !outcome.in_doubt
     }

@@ -4,14 +4,17 @@
 //! left (S-124, S-125). That is so even if the frontend has no other: connection tracking would go on translating its
 //! datagrams to the removed pod (S-238). TCP connections and SCTP associations drain instead (S-123).
 //!
-//! The only state is one mark per family, as in `programmer::flows`.
+//! If the frontend has others, the flows of a backend that leaves go on for [`UDP_GRACE`], because without them its answers
+//! to the last requests would reach the clients with its own address (S-116).
+//!
+//! The only state is one mark per family, as in `programmer::flows`, and the backends that left a moment ago.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use portolan_plan::{Family, Protocol};
 use portolan_reconcile::nftables::{Operation, TableElement, Tables};
-use portolan_reconcile::{Flow, RealServerKey, VirtualServerKey};
+use portolan_reconcile::{Flow, RealServerKey, UDP_GRACE, VirtualServerKey};
 use tracing::{info, warn};
 
 use crate::kernel::{KernelError, TablesKernel};
@@ -36,10 +39,14 @@ pub struct FlowCleanup {
     pub took: Duration,
 }
 
+/// The backends of UDP frontends that left a moment ago, and when their flows end.
+type Leaving = BTreeMap<(VirtualServerKey, RealServerKey), Instant>;
+
 /// The families to search.
 #[derive(Debug)]
 pub(super) struct Flows {
     due: BTreeSet<Family>,
+    leaving: Leaving,
 }
 
 impl Default for Flows {
@@ -47,6 +54,7 @@ impl Default for Flows {
     fn default() -> Self {
         Self {
             due: Family::BOTH.into(),
+            leaving: Leaving::new(),
         }
     }
 }
@@ -57,8 +65,14 @@ impl Flows {
         self.due.is_empty()
     }
 
+    /// Time until flows of a backend end that has left.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        let first = self.leaving.values().min();
+        first.map_or(Duration::MAX, |end| end.saturating_duration_since(now))
+    }
+
     /// Marks what this operation may have left stale.
-    pub(super) fn note(&mut self, operation: &Operation) {
+    pub(super) fn note(&mut self, operation: &Operation, now: Instant) {
         match operation {
             Operation::Build { family, .. } => {
                 self.due.insert(*family);
@@ -68,10 +82,15 @@ impl Flows {
                 self.due.insert(*family);
             }
             Operation::Add(TableElement::Slot { frontend, .. })
-            | Operation::Delete(TableElement::Slot { frontend, .. })
                 if frontend.protocol == Protocol::Udp =>
             {
                 self.due.insert(Family::of(frontend.address));
+            }
+            Operation::Delete(TableElement::Slot {
+                frontend, backend, ..
+            }) if frontend.protocol == Protocol::Udp => {
+                let end = now.checked_add(UDP_GRACE).unwrap_or(now);
+                self.leaving.insert((*frontend, *backend), end);
             }
             _ => {}
         }
@@ -83,7 +102,22 @@ impl Flows {
         &mut self,
         kernel: &mut impl TablesKernel,
         tables: &Tables,
+        now: Instant,
     ) -> Vec<FlowCleanup> {
+        // A backend slot may have moved only, and the last backend of a frontend leaves at once.
+        let ends = |(frontend, backend): &(VirtualServerKey, RealServerKey), end: &Instant| {
+            let wanted = tables.frontend(frontend);
+            let others = wanted.filter(|wanted| wanted.is_served());
+            *end <= now || others.is_none_or(|wanted| wanted.backends.contains_key(backend))
+        };
+        let ended: Vec<_> = self
+            .leaving
+            .extract_if(.., |key, end| ends(key, end))
+            .collect();
+        let families = ended
+            .iter()
+            .map(|((frontend, _), _)| Family::of(frontend.address));
+        self.due.extend(families);
         if self.due.is_empty() {
             return Vec::new();
         }
@@ -91,7 +125,7 @@ impl Flows {
         self.due.retain(|one| concerned.contains(one));
         let mut cleanups = Vec::new();
         for family in self.due.clone() {
-            let done = clean(kernel, tables, family);
+            let done = clean(kernel, tables, &self.leaving, family);
             log_cleanup(&done);
             if done.finished {
                 self.due.remove(&family);
@@ -114,8 +148,11 @@ fn concerned(tables: &Tables) -> BTreeSet<Family> {
 /// Whether a UDP flow goes to a frontend, but to none of its backends. Without backends, a flow that was never translated
 /// is not stale, because there is nothing that it could reach instead (S-127). No flow is stale at an address that is
 /// not a frontend (S-131).
-fn is_stale(flow: &Flow, tables: &Tables) -> bool {
+fn is_stale(flow: &Flow, tables: &Tables, leaving: &Leaving) -> bool {
     let (frontend, backend) = ends(Protocol::Udp, flow);
+    if leaving.contains_key(&(frontend, backend)) {
+        return false;
+    }
     let Some(wanted) = tables.frontend(&frontend) else {
         return false;
     };
@@ -145,7 +182,12 @@ pub(super) fn is_untranslated(flow: &Flow) -> bool {
     flow.reply_source == flow.destination
 }
 
-fn clean(kernel: &mut impl TablesKernel, tables: &Tables, family: Family) -> FlowCleanup {
+fn clean(
+    kernel: &mut impl TablesKernel,
+    tables: &Tables,
+    leaving: &Leaving,
+    family: Family,
+) -> FlowCleanup {
     let started = Instant::now();
     let mut done = FlowCleanup {
         family,
@@ -155,7 +197,7 @@ fn clean(kernel: &mut impl TablesKernel, tables: &Tables, family: Family) -> Flo
         error: None,
         took: Duration::ZERO,
     };
-    let is_stale = |flow: &Flow| is_stale(flow, tables);
+    let is_stale = |flow: &Flow| is_stale(flow, tables, leaving);
     for _ in 0..MAX_READS {
         let found = match kernel.flows(Protocol::Udp, family, &is_stale) {
             Ok(found) => found,

@@ -12,7 +12,7 @@ use super::attempt::Work;
 use super::drains::{DrainCount, Drains};
 use super::drift::{DriftWatch, TablesDrift};
 use super::extent::by_family;
-use super::flows::Flows;
+use super::flows::{FlowCleanup, Flows};
 use super::outcome::TablesOutcome;
 use super::retry::Retries;
 use crate::heartbeat;
@@ -163,10 +163,20 @@ impl<K: TablesKernel> TablesKeeper<K> {
         Some(TablesDocument::new(shadow, self.tables.as_ref()))
     }
 
-    /// Time until draining connections are searched for. `gone` are the addresses that belong to no endpoint of the
-    /// cluster.
+    /// Time until draining connections are searched for, or UDP flows of a backend end that has left. `gone` are the
+    /// addresses that belong to no endpoint of the cluster.
     pub fn drains_left(&mut self, gone: &BTreeSet<IpAddr>, now: Instant) -> Duration {
-        self.drains.left(gone, now)
+        self.drains.left(gone, now).min(self.flows.left(now))
+    }
+
+    /// Ends the UDP flows of backends that have left, if it is time.
+    pub fn end_flows(&mut self, now: Instant) -> Vec<FlowCleanup> {
+        match &self.tables {
+            Some(tables) if self.flows.left(now).is_zero() => {
+                self.flows.clean(&mut self.kernel, tables, now)
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Searches for draining connections if it is time, and ends those whose deadline has passed. `gone` are the
@@ -219,7 +229,7 @@ impl<K: TablesKernel> TablesKeeper<K> {
         self.purge(&tables, &mut outcome);
         // Only after all writes: before, the next datagram would create the same flow again (S-128).
         if options.may_remove && self.shadow.is_some() {
-            outcome.flows = self.flows.clean(&mut self.kernel, &tables);
+            outcome.flows = self.flows.clean(&mut self.kernel, &tables, options.now);
         }
         outcome.fallbacks.clone_from(&tables.fallbacks);
         outcome.truncated.clone_from(&tables.truncated);

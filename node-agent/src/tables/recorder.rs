@@ -81,7 +81,7 @@ impl Recorder<'_> {
         }
         self.retries.succeeded(piece, refused);
         for operation in piece.except(refused) {
-            self.flows.note(operation);
+            self.flows.note(operation, self.options.now);
             self.drains.note(operation, self.options.now);
             if let Operation::Build { family, replaces } = operation {
                 self.outcome.built.insert(*family);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use portolan_agent::drains::{ListedDrain, Reason};
 use portolan_agent::tables::{DrainCount, FlowCleanup};
@@ -44,7 +45,7 @@ fn searched(cleanups: &[FlowCleanup]) -> Vec<(Family, u64)> {
     cleanups.map(|done| (done.family, done.deleted)).collect()
 }
 
-/// S-123, S-124, S-126, S-127, S-128, S-131, S-238.
+/// S-116, S-123, S-124, S-126, S-127, S-128, S-131, S-238.
 #[test]
 fn stale_flows_are_deleted_after_the_start_and_after_changes_and_no_others() {
     let mut bench = Bench::new();
@@ -64,8 +65,19 @@ fn stale_flows_are_deleted_after_the_start_and_after_changes_and_no_others() {
     // Without a change of backends, nothing is searched.
     let outcome = bench.succeed(&facts(&with("web", &["10.244.2.7:8080"])));
     assert_eq!(outcome.flows, []);
-    let outcome = bench.succeed(&facts(&with("dns", &["10.244.2.4:53"])));
-    assert_eq!(searched(&outcome.flows), [(Family::Ipv4, 1)]);
+    // A backend that is replaced still answers the requests that it has.
+    let replaced = facts(&with("dns", &["10.244.2.4:53"]));
+    let outcome = bench.succeed(&replaced);
+    assert_eq!(searched(&outcome.flows), [(Family::Ipv4, 0)]);
+    bench.pass_time(900);
+    assert_eq!(bench.succeed(&replaced).flows, []);
+    assert_eq!(bench.keeper.end_flows(bench.now), []);
+    assert_eq!(clients(&bench, udp), [1, 4], "S-116");
+    let left = bench.keeper.drains_left(&BTreeSet::new(), bench.now);
+    assert!(left <= Duration::from_millis(100), "{left:?}");
+    bench.pass_time(100);
+    let ended = bench.keeper.end_flows(bench.now);
+    assert_eq!(searched(&ended), [(Family::Ipv4, 1)]);
     assert_eq!(clients(&bench, udp), [4]);
     // Without any backend, no flow reaches the former one, and those that reach nothing stay.
     add(&bench, udp, flow(8, DNS, "10.244.2.4:53"));

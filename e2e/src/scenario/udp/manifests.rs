@@ -21,6 +21,11 @@ impl Endpoint {
 /// The slices of `talk` or `late`, or of `plain`, which has only the TCP port `http`. All endpoints have the port of the
 /// first.
 pub(super) fn slices(service: &str, endpoints: &[Endpoint]) -> String {
+    slices_with(service, endpoints, &[])
+}
+
+/// The same, and some of the endpoints terminate, but still serve.
+pub(super) fn slices_with(service: &str, endpoints: &[Endpoint], leaving: &[Endpoint]) -> String {
     let mut text = String::new();
     for family in Family::ALL {
         let name = family.to_string();
@@ -33,12 +38,15 @@ pub(super) fn slices(service: &str, endpoints: &[Endpoint]) -> String {
                  - {{name: talk-sctp, protocol: SCTP, port: 13868}}\n"
             ),
         };
-        let line = |Endpoint { pod, .. }: &Endpoint| {
+        let line = |endpoint: &Endpoint| {
+            let Endpoint { pod, .. } = endpoint;
+            let leaves = leaving.contains(endpoint);
             let (address, node) = (pod.address(family), pod.node);
             let (name, zone) = (node.name(), node.zone());
             format!(
                 "{{addresses: [\"{address}\"], nodeName: {name}, zone: {zone}, \
-                 conditions: {{ready: true}}}}"
+                 conditions: {{ready: {}, serving: true, terminating: {leaves}}}}}",
+                !leaves
             )
         };
         let lines: Vec<_> = endpoints.iter().map(line).collect();

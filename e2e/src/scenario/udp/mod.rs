@@ -1,10 +1,11 @@
-//! UDP clients that keep their port while their endpoint is replaced, moves, is removed, returns or appears: the next
-//! datagram always reaches a current endpoint. Flows stay with their endpoint over restarts. Other conntrack entries are kept, and flows are searched only if UDP
-//! changed.
+//! UDP clients that keep their port while their endpoint is replaced, moves, is removed, returns or appears: their
+//! datagrams reach a current endpoint, at once or, if it replaces another, a second later. Flows stay with their endpoint
+//! over restarts. Other conntrack entries are kept, and flows are searched only if UDP changed.
 
 mod changes;
 mod kept;
 mod manifests;
+mod slow;
 mod tracked;
 
 use std::collections::BTreeSet;
@@ -101,6 +102,7 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
             ("a new address", changes::new_address),
             ("a first endpoint", changes::first_endpoint),
             ("no search without a reason", changes::quiet),
+            ("slow servers", slow::requests_in_flight),
             ("flows over restarts", kept::over_restarts),
             ("fragments", kept::fragments),
         ],

@@ -8,7 +8,7 @@ use std::time::Duration;
 use portolan_plan::{Dataplane, Family, FrontendKind};
 
 use super::{Desired, virtual_server};
-use crate::deadlines::{DrainDeadlines, drains};
+use crate::deadlines::{DrainDeadlines, lasts};
 use crate::entries::Entries;
 use crate::facts::{Facts, FrontendFacts, Masquerade};
 use crate::host::HostNetwork;
@@ -107,7 +107,7 @@ impl<'a> Builder<'a> {
         if let Some(sources) = &frontend.sources {
             self.sets.guard(key, sources);
         }
-        if drains(key.protocol) {
+        if lasts(key.protocol) {
             self.drain(frontend);
         }
         // Rules reject connections to frontends without endpoints. An empty virtual server would be worse: for UDP it
@@ -152,7 +152,7 @@ impl<'a> Builder<'a> {
     /// The state without IPVS. Virtual servers of Services that still exist drain.
     pub(super) fn absent(mut self) -> Desired {
         let frontends = self.facts.frontends.iter();
-        for frontend in frontends.filter(|frontend| drains(frontend.key.protocol)) {
+        for frontend in frontends.filter(|frontend| lasts(frontend.key.protocol)) {
             self.drain(frontend);
             self.desired.resting.insert(frontend.key);
         }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use netlink_blocking::testing::runner::output_of;
 use portolan_agent::kernel::linux::Events;
+use portolan_agent::tables::FlowCleanup;
 use portolan_plan::Family;
+use portolan_reconcile::UDP_GRACE;
 use portolan_reconcile::nftables::TableDriftKind;
 
 use super::services::{CLUSTER_IP, EXTERNAL_IP, at, dns, everywhere, texts, web};
@@ -177,16 +179,30 @@ pub(crate) fn stale_flows() {
             assert!(udp(40_000, to).is_err());
         }
     });
-    for pod in [0, 1, 0] {
-        let services = with(&world, pod);
-        let outcome = world.apply(&services);
-        let deleted: u64 = outcome.flows.iter().map(|done| done.deleted).sum();
-        assert!(deleted >= 1, "{:?}", outcome.flows);
+    let answered_by = |world: &World, pod: usize| {
         world.client.inside(|| {
             for to in &to {
                 assert_eq!(udp(40_000, to).unwrap().pod, format!("pod{pod}"));
             }
         });
+    };
+    let deleted = |flows: &[FlowCleanup]| -> u64 { flows.iter().map(|done| done.deleted).sum() };
+    let services = with(&world, 0);
+    let outcome = world.apply(&services);
+    assert!(deleted(&outcome.flows) >= 1, "{:?}", outcome.flows);
+    answered_by(&world, 0);
+    // The flows of a backend that is replaced go on for a second (S-116).
+    for (former, pod) in [(0, 1), (1, 0)] {
+        let services = with(&world, pod);
+        let outcome = world.apply(&services);
+        assert_eq!(deleted(&outcome.flows), 0, "{:?}", outcome.flows);
+        answered_by(&world, former);
+        let wait = world.keeper.drains_left(&BTreeSet::new(), Instant::now());
+        assert!(wait <= UDP_GRACE, "{wait:?}");
+        std::thread::sleep(wait);
+        let ended = world.keeper.end_flows(Instant::now());
+        assert!(deleted(&ended) >= 1, "{ended:?}");
+        answered_by(&world, pod);
     }
 }
 
