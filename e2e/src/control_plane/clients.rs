@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use rcgen::KeyPair;
+use serde_json::Value;
 
 use super::authority::Identity;
 use super::{ADMIN_FILE, ControlPlane, FROM_A_GUEST, TOKENS_FILE, kubeconfig};
@@ -94,6 +95,19 @@ impl ControlPlane {
     pub fn apply(&self, manifests: &str) -> Result<()> {
         self.kubectl_with_input(&["apply", "-f", "-"], manifests)
             .map(drop)
+    }
+
+    /// The minor version of the API server: 37 of 1.37.2.
+    ///
+    /// # Errors
+    /// The error of kubectl, or if its answer has no number.
+    pub fn minor(&self) -> Result<u32> {
+        let versions: Value = serde_json::from_str(&self.kubectl(&["version", "-o", "json"])?)?;
+        let minor = versions["serverVersion"]["minor"].as_str();
+        let minor = minor.context("kubectl prints no minor version of the server")?;
+        let digits = minor.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let number = digits.parse();
+        number.with_context(|| format!("the minor version is {minor:?}"))
     }
 
     /// Writes what the programs need before the first of them starts.

@@ -98,6 +98,7 @@ impl Socket {
     /// The list is read until two consecutive readings contain the same keys. The kernel continues a list by counting
     /// entries (`ip_vs_genl_dump_services`), on many kernels those of all network namespaces. If a virtual server is
     /// added or removed meanwhile in any of them, another one may appear twice or be missing, without any indication.
+    /// Changes that never pause for the time of a reading can still disturb two of them in the same way.
     ///
     /// # Errors
     /// The kernel refused the request, the socket failed, or the list changed each time it was read.

@@ -163,6 +163,10 @@ fn churn(rig: &mut Rig<'_>, bulk: &Bulk, form: Form) -> Result<Made> {
     let mut chance = Chance::from_seed(rig.stage.seed);
     let start = Instant::now();
     let mut made = Made::default();
+    let ways: &[_] = match rig.prefers_nodes()? {
+        true => &["PreferSameZone", "PreferSameNode"],
+        false => &["PreferClose"],
+    };
     let mut kills = KILLS.into_iter().peekable();
     let mut next = start;
     while start.elapsed() < form.lasts {
@@ -174,7 +178,7 @@ fn churn(rig: &mut Rig<'_>, bulk: &Bulk, form: Form) -> Result<Made> {
                 made.restarted = Some(restarted);
             }
         }
-        let change = Change::draw(&mut chance, form.services);
+        let change = Change::draw(&mut chance, form.services, ways);
         match bulk.run(async |client| change.make(client).await) {
             Ok(()) => *made.changes.entry(change.what()).or_default() += 1,
             Err(_) => made.failed += 1,
@@ -215,7 +219,7 @@ enum Change {
 }
 
 impl Change {
-    fn draw(chance: &mut Chance, services: usize) -> Self {
+    fn draw(chance: &mut Chance, services: usize, ways: &[&'static str]) -> Self {
         let mut below = |limit: u64| chance.number() % limit;
         let app = usize::try_from(below(services as u64)).unwrap_or(0);
         match below(100) {
@@ -224,8 +228,9 @@ impl Change {
             50..60 => Self::DeletePods(app),
             60..70 => Self::Recreate(app),
             70..85 => {
-                let ways = [None, Some("PreferSameZone"), Some("PreferSameNode")];
-                Self::Prefer(app, ways[usize::try_from(below(3)).unwrap_or(0)])
+                // Or none.
+                let way = usize::try_from(below(ways.len() as u64 + 1)).unwrap_or(0);
+                Self::Prefer(app, ways.get(way).copied())
             }
             85..97 => Self::InternalPolicy(app, if below(2) == 0 { "Local" } else { "Cluster" }),
             _ => Self::Relabel(1 + below(NODES.into()), 1 + below(3)),

@@ -207,6 +207,14 @@ impl<'a> Rig<'a> {
     }
 }
 
+impl Rig<'_> {
+    /// Whether the API server accepts the traffic distributions `PreferSameNode` and `PreferSameZone`. The older
+    /// `PreferClose` is the same as the latter.
+    pub(super) fn prefers_nodes(&self) -> Result<bool> {
+        Ok(self.plane.minor()? >= 34)
+    }
+}
+
 impl Environment for Rig<'_> {
     fn check_running(&self) -> Result<()> {
         self.plane.check_running()?;

@@ -36,6 +36,8 @@ const NODES: u8 = 4;
 struct Step {
     /// The claim, with its S-numbers.
     step: String,
+    /// The minor version of Kubernetes that has first what the step needs.
+    since: Option<u32>,
     /// Manifests.
     #[serde(default)]
     apply: String,
@@ -55,7 +57,18 @@ fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     rig.start_agents(NODES)?;
     rig.wait_first_plans()?;
     let mut pods = Pods::default();
-    for step in steps {
+    let (minor, prefers_nodes) = (rig.plane.minor()?, rig.prefers_nodes()?);
+    for mut step in steps {
+        if let Some(since) = step.since.filter(|since| minor < *since) {
+            let what = &step.step;
+            stage.console.line(&format!(
+                "needs Kubernetes 1.{since}, this is 1.{minor}: {what}"
+            ));
+            continue;
+        }
+        if !prefers_nodes {
+            step.apply = step.apply.replace("PreferSameZone", "PreferClose");
+        }
         let done = go(&rig, &step, &mut pods);
         checks.check(&step.step, done.map_err(|error| rig.with_logs(error)));
     }

@@ -32,6 +32,8 @@ const UNUSED: [&str; 14] = [
     "list servicecidrs",
     "list services",
 ];
+/// A kind of object that Kubernetes serves from 1.33 on.
+const CIDRS: &str = "servicecidrs.networking.k8s.io";
 /// Permissions for changes in waves, which the chart grants only if they are configured. The scenario `agents` uses
 /// them.
 const WAVES: [&str; 2] = ["patch nodes", "watch proxyplans"];
@@ -47,7 +49,15 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
     let mut given = in_cluster(lab)?;
     given.extend(rights(&lab.object("role/portolan-controller")?["rules"])?);
     let granted = audit.granted();
-    let used = |right: &String| granted.contains_key(right) || UNUSED.contains(&right.as_str());
+    let lacks_cidrs = !lab
+        .plane
+        .kubectl(&["api-resources", "-o", "name"])?
+        .contains(CIDRS);
+    let used = |right: &String| {
+        granted.contains_key(right)
+            || UNUSED.contains(&right.as_str())
+            || (lacks_cidrs && right.ends_with(" servicecidrs"))
+    };
     let idle: Vec<_> = given.iter().filter(|right| !used(right)).collect();
     let needed = || {
         ensure!(idle.is_empty(), "it never did {idle:?}");
