@@ -85,7 +85,11 @@ impl ControlPlane {
         // Not the home directory of the caller: the cache of one server is wrong for the next.
         let own = ["--kubeconfig", &config, "--cache-dir", &cache];
         let words = [&own, arguments].concat();
-        Program::Kubectl.run_with_input(&words, input)
+        // Older releases take a manifest that begins with a brace for JSON.
+        match input.starts_with('{') {
+            true => Program::Kubectl.run_with_input(&words, &format!("---\n{input}")),
+            false => Program::Kubectl.run_with_input(&words, input),
+        }
     }
 
     /// Creates or changes the objects of manifests.

@@ -163,7 +163,7 @@ fn churn(rig: &mut Rig<'_>, bulk: &Bulk, form: Form) -> Result<Made> {
     let mut chance = Chance::from_seed(rig.stage.seed);
     let start = Instant::now();
     let mut made = Made::default();
-    let ways: &[_] = match rig.prefers_nodes()? {
+    let ways: &[_] = match rig.prefers_nodes() {
         true => &["PreferSameZone", "PreferSameNode"],
         false => &["PreferClose"],
     };

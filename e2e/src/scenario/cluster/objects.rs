@@ -93,7 +93,7 @@ const PRINTED: [(&[&str], Normal, &str); 7] = [
 
 fn run(stage: &Stage, checks: &mut Checks) -> Result<()> {
     let mut rig = Rig::start(stage, Options::default(), 2, 1)?;
-    rig.plane.apply(&match rig.prefers_nodes()? {
+    rig.plane.apply(&match rig.prefers_nodes() {
         true => CLUSTER.to_owned(),
         false => CLUSTER.replace("PreferSameNode", "PreferClose"),
     })?;
@@ -123,7 +123,7 @@ fn without_nodal(mut text: String) -> String {
 
 fn printed_objects(rig: &mut Rig<'_>, checks: &mut Checks) -> Result<()> {
     rig.wait_equal(PUBLISHED)?;
-    let nodal = rig.prefers_nodes()?;
+    let nodal = rig.prefers_nodes();
     for (words, normal, file) in PRINTED {
         let mut wanted = rig.stage.files.text(&format!("api/printed/{file}"))?;
         if !nodal {

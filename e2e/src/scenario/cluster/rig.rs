@@ -21,8 +21,10 @@ use crate::work_folder::WorkFolder;
 
 /// How long the controller may need to list everything and plan it, on hardware.
 const FIRST_PLAN: Duration = Duration::from_secs(30);
-/// The kinds of objects that a plan depends on.
-const EVERYTHING: &str = "nodes,services,endpointslices,servicecidrs,proxyconfigs";
+/// The kinds of objects that a plan depends on, on every release.
+const EVERYTHING: &str = "nodes,services,endpointslices,proxyconfigs";
+/// The minor version of Kubernetes that has first another kind.
+const SERVICE_CIDRS_SINCE: u32 = 33;
 
 /// Everything that runs; dropping it ends everything.
 pub(super) struct Rig<'a> {
@@ -31,6 +33,8 @@ pub(super) struct Rig<'a> {
     controller: Option<Running>,
     pub(super) kubelet: Kubelet,
     pub(super) plane: ControlPlane,
+    /// The minor version of Kubernetes.
+    pub(super) minor: u32,
     folder: WorkFolder,
     pub(super) stage: &'a Stage,
 }
@@ -54,6 +58,7 @@ impl<'a> Rig<'a> {
             agents: None,
             controller: None,
             kubelet,
+            minor: plane.minor()?,
             plane,
             folder,
             stage,
@@ -152,9 +157,13 @@ impl<'a> Rig<'a> {
     /// Fails with the first agent whose plan differs from one computed from scratch, and the
     /// difference.
     fn plans_are_equal(&self) -> Result<()> {
+        let mut everything = EVERYTHING.to_owned();
+        if self.minor >= SERVICE_CIDRS_SINCE {
+            everything += ",servicecidrs";
+        }
         let yaml = self
             .plane
-            .kubectl(&["get", EVERYTHING, "-A", "-o", "yaml"])?;
+            .kubectl(&["get", &everything, "-A", "-o", "yaml"])?;
         let path = self.folder.path.join("everything.yaml");
         std::fs::write(&path, yaml)?;
         let path = path.display().to_string();
@@ -210,8 +219,8 @@ impl<'a> Rig<'a> {
 impl Rig<'_> {
     /// Whether the API server accepts the traffic distributions `PreferSameNode` and `PreferSameZone`. The older
     /// `PreferClose` is the same as the latter.
-    pub(super) fn prefers_nodes(&self) -> Result<bool> {
-        Ok(self.plane.minor()? >= 34)
+    pub(super) fn prefers_nodes(&self) -> bool {
+        self.minor >= 34
     }
 }
 
