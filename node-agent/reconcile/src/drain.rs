@@ -116,8 +116,8 @@ impl Departures {
     }
 
     /// The operations that remove drained real servers: those without connections (S-113, S-114), or whose endpoint
-    /// left the cluster longer ago than the deadline (S-115), and those of UDP after [`UDP_GRACE`]. They also remove virtual servers that existed only for
-    /// them. `connections` may cover only some virtual servers; the others are left alone.
+    /// left the cluster longer ago than the deadline (S-115), and those of UDP after [`UDP_GRACE`].
+    /// They also remove virtual servers that existed only for them. `connections` may cover only some virtual servers; the others are left alone.
     pub fn finish(
         &self,
         draining: &Draining,

@@ -18,14 +18,9 @@ const ENOUGH: f64 = 0.8;
 /// Pause between changes, in addition to the time allowed for following one.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How soon a node has a route of its own to cluster IPs if its default route is gone: within 200 to 450 ms, and within
-/// 1.7 s beside compilations.
-const ROUTED: Duration = Duration::from_secs(4);
-
 /// Loads that run, and moments since their beginning.
 struct Watched {
     start: Instant,
-    step: Duration,
     rate: Rate,
     loads: Vec<(Resident, Load)>,
 }
@@ -38,14 +33,13 @@ struct Seen {
 }
 
 impl Watched {
-    /// Steady connections from these, for three steps: a change may take `followed`.
-    fn start(lab: &Lab<'_>, from: &[Resident], target: &str, followed: Duration) -> Result<Self> {
-        let step = lab.limit(followed) + PAUSE;
+    /// Steady connections from these, for three periods of [`Self::step`].
+    fn start(lab: &Lab<'_>, from: &[Resident], target: &str) -> Result<Self> {
         let rate = Rate {
             protocol: Protocol::Tcp,
             targets: vec![target.parse()?],
             per_second: PER_SECOND,
-            lasts: step * 3,
+            lasts: Self::step(lab) * 3,
             deadline: lab.limit(BRIEF),
         };
         let start = Instant::now() + Duration::from_millis(200);
@@ -54,17 +48,16 @@ impl Watched {
             let load = Load::start(lab.topology.of(*from)?, &rate, start)?;
             loads.push((*from, load));
         }
-        Ok(Self {
-            start,
-            step,
-            rate,
-            loads,
-        })
+        Ok(Self { start, rate, loads })
+    }
+
+    fn step(lab: &Lab<'_>) -> Duration {
+        lab.limit(SOON) + PAUSE
     }
 
     /// Waits for the end of a step.
-    fn reach(&self, step: u32) -> Result<()> {
-        waits::sleep_until(self.start + self.step * step)
+    fn reach(&self, lab: &Lab<'_>, step: u32) -> Result<()> {
+        waits::sleep_until(self.start + Self::step(lab) * step)
     }
 
     fn now(&self) -> Duration {
@@ -126,15 +119,15 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
         "clients from outside are refused there at once: their packets would go back (S-247)",
         lab.refused(outside, target.parse()?),
     );
-    let watched = Watched::start(lab, &[outside, POD_A3], "203.0.113.50:80", SOON)?;
-    watched.reach(1)?;
+    let watched = Watched::start(lab, &[outside, POD_A3], "203.0.113.50:80")?;
+    watched.reach(lab, 1)?;
     let since = Instant::now();
     lab.ip(NODE_A, "address add 203.0.113.50/32 dev eth0")?;
     checks.check(
         "on an interface of node-a, the node answers at its other ports (S-25)",
         lab.soon_answers("an address that came", since, outside, target, &daemon),
     );
-    watched.reach(2)?;
+    watched.reach(lab, 2)?;
     let (removed, since) = (watched.now(), Instant::now());
     lab.ip(NODE_A, "address del 203.0.113.50/32 dev eth0")?;
     checks.check(
@@ -175,17 +168,17 @@ pub(super) fn run(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
 
 /// The node's own address, which its connections to cluster IPs carry.
 pub(super) fn run_with_the_nodes_own(lab: &mut Lab<'_>, checks: &mut Checks) -> Result<()> {
-    let watched = Watched::start(lab, &[NODE_A, POD_A3], "10.96.2.3:80", ROUTED)?;
-    watched.reach(1)?;
+    let watched = Watched::start(lab, &[NODE_A, POD_A3], "10.96.2.3:80")?;
+    watched.reach(lab, 1)?;
     let removed = watched.now();
     lab.ip(NODE_A, "address del 192.168.50.11/24 dev eth0")?;
-    watched.reach(2)?;
+    watched.reach(lab, 2)?;
     let back = watched.now();
     lab.ip(NODE_A, "address add 192.168.50.11/24 dev eth0")?;
     // The manager of the node's network restores these routes with the address.
     lab.ip(NODE_A, "route replace default via 192.168.50.100")?;
     lab.ip(NODE_A, "route replace 10.244.2.0/24 via 192.168.50.12")?;
-    let soon = lab.limit(ROUTED);
+    let soon = lab.limit(SOON);
     for seen in watched.finish()? {
         let from = seen.from.name();
         checks.check(

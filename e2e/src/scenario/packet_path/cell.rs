@@ -22,11 +22,8 @@ pub(super) struct Cell<'row> {
 
 /// No answer for this time counts as silence.
 const SILENCE: Duration = Duration::from_secs(2);
-/// A refusal later than this is not "at once": it takes milliseconds, but beside other work it has taken 91 ms. A refusal
-/// that gets lost takes effect a second later, when the client tries again.
-const AT_ONCE: Duration = Duration::from_millis(400);
-/// No echo reply for this time counts as none.
-const UNANSWERED: Duration = Duration::from_millis(450);
+/// A refusal later than this is not "at once".
+const AT_ONCE: Duration = Duration::from_millis(90);
 /// TCP tries again after a second: what comes later was lost once, however slow the machine.
 const BEFORE_RETRANSMISSION: Duration = Duration::from_millis(900);
 
@@ -100,7 +97,7 @@ pub(super) fn attempt_all(row: &Row, rounds: usize, waits: Waits) -> Result<Vec<
         Expect::Refused => (2, waits.limit(SILENCE)),
         // It would have answered long before, on slow machines too.
         Expect::Silent | Expect::Lost => (2, BEFORE_RETRANSMISSION),
-        Expect::Unanswered => (1, UNANSWERED),
+        Expect::Unanswered => (1, AT_ONCE * 5),
     };
     let mut attempts = Vec::new();
     for _ in 0..wanted {

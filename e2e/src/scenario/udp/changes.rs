@@ -13,8 +13,8 @@ use crate::waits;
 
 /// Several of the agent's periods.
 const QUIET: Duration = Duration::from_secs(4);
-/// Flows move a second after their endpoint has left, or one more if other real servers drain.
-const FLOWS_MOVE: Duration = Duration::from_secs(4);
+/// Flows move a second after their endpoint has left, with IPVS up to one more.
+const FLOWS_MOVE: Duration = Duration::from_secs(3);
 
 /// Checks for both families that the clients of `talk` are answered.
 fn answered(lab: &Lab<'_>, checks: &mut Checks, name: &str, at: Endpoint, what: &str) {
@@ -27,7 +27,7 @@ fn answered(lab: &Lab<'_>, checks: &mut Checks, name: &str, at: Endpoint, what: 
 /// The same for clients of an endpoint that has left: their flows go on for a second.
 fn answered_soon(lab: &Lab<'_>, checks: &mut Checks, name: &str, at: Endpoint, what: &str) {
     for family in Family::ALL {
-        let result = lab.eventually("flows to move", FLOWS_MOVE, || {
+        let result = lab.within("flows to move", FLOWS_MOVE, || {
             lab.reach(family, &lab.state.senders, name, at)
         });
         checks.check(&format!("{family}: {what}"), result);

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,13 @@ const LEAVES: Endpoint = Endpoint {
     pod: B1,
     port: PORT,
 };
-/// How long a server works on a request. Flows go on for a second after their server has left.
+/// For how long the flows of a server that leaves go on.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long a server works on a request.
 const WORK: Duration = Duration::from_millis(800);
 /// Requests of each client.
 const REQUESTS: usize = 8;
-/// A change may take longer than the work on a slow machine.
+/// On a slow machine a change may take longer than the work, and the work longer than flows go on.
 const TRIES: u32 = 5;
 
 /// S-116.
@@ -45,7 +47,10 @@ pub(super) fn requests_in_flight(lab: &mut Lab<'_>, checks: &mut Checks) -> Resu
         let mut tries = 0;
         let outcomes = loop {
             tries += 1;
-            ensure!(tries <= TRIES, "no change was in force before the answers");
+            ensure!(
+                tries <= TRIES,
+                "no change was in force before the answers, or these came too late"
+            );
             if let Some(outcomes) = leave_meanwhile(lab, family, &servers[1])? {
                 break outcomes;
             }
@@ -72,7 +77,7 @@ pub(super) fn requests_in_flight(lab: &mut Lab<'_>, checks: &mut Checks) -> Resu
     lab.put("talk.yaml", &slices("talk", &[ON_A1]))
 }
 
-/// Requests of all clients, while one of the two servers leaves. `None` if it answered before that.
+/// Requests of all clients, while one of the two servers leaves. `None` if it answered before that, or too late.
 fn leave_meanwhile(
     lab: &Lab<'_>,
     family: Family,
@@ -94,6 +99,7 @@ fn leave_meanwhile(
         ensure!(leaving.received() > before, "it has none");
         Ok(())
     })?;
+    let begin = Instant::now();
     lab.put(
         "talk.yaml",
         &slices_with("talk", &[STAYS, LEAVES], &[LEAVES]),
@@ -104,6 +110,7 @@ fn leave_meanwhile(
         let outcome = request.join().map_err(|_| anyhow!("a client panicked"))??;
         outcomes.push((client, outcome));
     }
+    let in_time = in_time && leaving.last_answer()? < begin + GRACE;
     Ok(in_time.then_some(outcomes))
 }
 
@@ -111,6 +118,7 @@ fn leave_meanwhile(
 struct SlowServer {
     ends: Arc<AtomicBool>,
     received: Arc<AtomicU32>,
+    answered: Arc<Mutex<Option<Instant>>>,
     thread: JoinHandle<Result<()>>,
 }
 
@@ -118,6 +126,8 @@ impl SlowServer {
     fn start(lab: &Lab<'_>, pod: Pod, name: &'static str) -> Result<Self> {
         let (ends, received) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
         let (end, counter) = (Arc::clone(&ends), Arc::clone(&received));
+        let answered = Arc::<Mutex<Option<Instant>>>::default();
+        let last = Arc::clone(&answered);
         let namespace = lab.topology.of(Resident::Pod(pod))?;
         let socket = namespace.inside(|| {
             UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).context("listen on the slow port")
@@ -129,6 +139,7 @@ impl SlowServer {
                 while let Some((_, peer)) = waiting.pop_front_if(|(due, _)| *due <= Instant::now())
                 {
                     socket.send_to(greeting(name, peer).as_bytes(), peer)?;
+                    *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 }
                 if let Ok((_, peer)) = socket.recv_from(&mut [0; 64]) {
                     counter.fetch_add(1, Ordering::Relaxed);
@@ -140,12 +151,19 @@ impl SlowServer {
         Ok(Self {
             ends,
             received,
+            answered,
             thread,
         })
     }
 
     fn received(&self) -> u32 {
         self.received.load(Ordering::Relaxed)
+    }
+
+    fn last_answer(&self) -> Result<Instant> {
+        let last = self.answered.lock();
+        let last = *last.unwrap_or_else(PoisonError::into_inner);
+        last.context("the server has answered nothing")
     }
 
     fn end(self) -> Result<()> {
