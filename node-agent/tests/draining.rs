@@ -12,10 +12,11 @@ mod running;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use portolan_agent::kernel::SharedModel;
 use portolan_plan::PlanDocument;
-use portolan_reconcile::{IpvsOp, Op, RealServerKey, VirtualServerKey};
+use portolan_reconcile::{IpvsOp, Op, RealServerKey, UDP_GRACE, VirtualServerKey};
 use tempfile::TempDir;
 
 use running::{Running, document};
@@ -108,6 +109,32 @@ fn a_real_server_is_removed_with_its_last_connection() {
     running.stop();
 }
 
+/// S-116, also if it had left before. A time that is not forgotten when the real server returns would end its flows at once.
+#[test]
+fn a_udp_real_server_that_leaves_again_keeps_its_flows_again() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let first = IpAddr::from([10, 244, 1, 4]);
+    let leaves = || without("dns", |address| address == first);
+    for returns_early in [false, false, true] {
+        running.program(document());
+        set_connections(&running.kernel, DNS, "10.244.1.4:53", 2);
+        if returns_early {
+            running.program(leaves());
+            running.program(document());
+            // For its first departure, it would be over now.
+            std::thread::sleep(UDP_GRACE);
+        }
+        let begin = Instant::now();
+        running.program(leaves());
+        running.until("the real server is gone", |kernel| {
+            weight(kernel, DNS, "10.244.1.4:53").is_none()
+        });
+        assert!(begin.elapsed() >= UDP_GRACE);
+    }
+    running.stop();
+}
+
 /// S-115: only an endpoint that left the cluster has a deadline.
 #[test]
 fn the_deadline_runs_from_when_the_endpoint_is_gone() {
@@ -130,6 +157,33 @@ fn the_deadline_runs_from_when_the_endpoint_is_gone() {
         weight(kernel, WEB, "10.244.2.5:8080").is_none()
     });
     assert_eq!(weight(&running.kernel, WEB, "10.244.1.5:8080"), Some(0));
+    running.stop();
+}
+
+/// S-115, for an address that another pod had before: its deadline does not run from when that one left.
+#[test]
+fn the_deadline_of_an_address_that_is_used_again_runs_from_its_last_endpoint() {
+    let state = TempDir::new().unwrap();
+    let running = Running::start(SharedModel::default(), state.path());
+    let slow = |mut document: PlanDocument| {
+        for service in &mut document.services {
+            service.drain_seconds = Some(1);
+        }
+        document
+    };
+    let first = IpAddr::from([10, 244, 1, 5]);
+    for _ in 0..2 {
+        running.plans.set_gone(BTreeSet::new());
+        running.program(slow(document()));
+        set_connections(&running.kernel, WEB, "10.244.1.5:8080", 1);
+        running.plans.set_gone(BTreeSet::from([first]));
+        let begin = Instant::now();
+        running.program(slow(without("web", is_first)));
+        running.until("its deadline has passed", |kernel| {
+            weight(kernel, WEB, "10.244.1.5:8080").is_none()
+        });
+        assert!(begin.elapsed() >= Duration::from_secs(1));
+    }
     running.stop();
 }
 

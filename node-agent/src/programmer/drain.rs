@@ -100,6 +100,17 @@ impl Drains {
         new
     }
 
+    /// Updates since when real servers drain, and endpoints are not in the cluster. This is necessary in every pass: one
+    /// that has come back must not keep the time of its first departure.
+    fn note_departures(&mut self, gone: &BTreeSet<IpAddr>) {
+        let now = self.epoch.elapsed();
+        let backends = self.draining.values().flat_map(|drains| &drains.backends);
+        let addresses: BTreeSet<_> = backends.map(|backend| backend.address).collect();
+        let gone = gone.intersection(&addresses).copied().collect();
+        self.departures.note(&gone, now);
+        self.departures.note_udp(&self.draining, now);
+    }
+
     fn publish(&self) {
         let backends = self.lasting().flat_map(|(_, drains)| &drains.backends);
         let addresses = backends.map(|backend| backend.address);
@@ -128,6 +139,7 @@ impl<K: Kernel> Programmer<K> {
     ) -> bool {
         let now_draining = draining(shadow, desired, owned);
         let new = self.drains.follow(now_draining, scope);
+        self.drains.note_departures(&self.plans.gone());
         let sound = new.is_empty() || self.finish_drains(shadow, &new);
         self.drains.publish();
         self.drains.due = match (self.drains.draining.is_empty(), self.drains.due) {
@@ -146,6 +158,7 @@ impl<K: Kernel> Programmer<K> {
         }
         // Without a shadow, the next pass finds the draining real servers.
         if let Some(mut shadow) = self.shadow.take() {
+            self.drains.note_departures(&self.plans.gone());
             let servers: Vec<_> = self.drains.draining.keys().copied().collect();
             let sound = self.finish_drains(&mut shadow, &servers);
             self.shadow = Some(shadow);
@@ -170,14 +183,8 @@ impl<K: Kernel> Programmer<K> {
                 return false;
             }
         };
-        let drains = &mut self.drains;
+        let drains = &self.drains;
         let now = drains.epoch.elapsed();
-        let backends = drains.draining.values().flat_map(|drains| &drains.backends);
-        let addresses: BTreeSet<_> = backends.map(|backend| backend.address).collect();
-        let gone = self.plans.gone();
-        let gone = gone.intersection(&addresses).copied().collect();
-        drains.departures.note(&gone, now);
-        drains.departures.note_udp(&drains.draining, now);
         let departures = &drains.departures;
         let ops = departures.finish(&drains.draining, &connections, shadow, now);
         let results = self.kernel.apply(&ops);
