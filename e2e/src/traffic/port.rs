@@ -22,21 +22,31 @@ static USED: AtomicU16 = AtomicU16::new(0);
 /// Runs `act` with the next free client port.
 ///
 /// # Errors
-/// Those of the act, but for ports that are taken; that, when many ports in a row are.
+/// Those of the act, but for ports that are taken, and for attempts whose result the kernel did not tell; that, when it
+/// happens with many ports in a row.
 pub(super) fn with_next<T>(mut act: impl FnMut(u16) -> io::Result<T>) -> io::Result<T> {
     let mut tries = 0;
     loop {
         tries += 1;
         match act(next()) {
-            // The second: bound, and the very same connection is still remembered.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
-                ) && tries < TRIES => {}
+            Err(error) if (is_taken(&error) || is_without_result(&error)) && tries < TRIES => {}
             ended => return ended,
         }
     }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    // The second: bound, and the very same connection is still remembered.
+    matches!(
+        error.kind(),
+        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
+    )
+}
+
+/// Whether a socket hung up without an error. This happens once in many thousand connections that fail: `poll` reports the
+/// end of the attempt, and the error is not there (yet).
+fn is_without_result(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::Other && error.raw_os_error().is_none()
 }
 
 /// Connects from the next port.

@@ -115,9 +115,15 @@ impl Departures {
         since.is_some_and(|since| now.saturating_sub(*since) >= deadline)
     }
 
+    /// When the next real server of UDP has drained for [`UDP_GRACE`].
+    pub fn next_udp_end(&self) -> Option<Duration> {
+        self.of_udp.values().min()?.checked_add(UDP_GRACE)
+    }
+
     /// The operations that remove drained real servers: those without connections (S-113, S-114), or whose endpoint
-    /// left the cluster longer ago than the deadline (S-115), and those of UDP after [`UDP_GRACE`].
-    /// They also remove virtual servers that existed only for them. `connections` may cover only some virtual servers; the others are left alone.
+    /// left the cluster longer ago than the deadline (S-115), and those of UDP after [`UDP_GRACE`]. They also remove
+    /// virtual servers that existed only for them. Real servers of virtual servers that `connections` does not cover are
+    /// removed only after their deadline.
     pub fn finish(
         &self,
         draining: &Draining,
@@ -127,13 +133,12 @@ impl Departures {
     ) -> Vec<Op> {
         let mut ops = Vec::new();
         for (server, drains) in draining {
-            let Some(counts) = connections.get(server) else {
-                continue;
-            };
+            let counts = connections.get(server);
+            let is_idle =
+                |backend| counts.is_some_and(|all| all.get(backend).is_none_or(|n| *n == 0));
             let mut done = 0;
             for backend in &drains.backends {
-                let count = counts.get(backend).copied().unwrap_or(0);
-                if count == 0 || self.is_over(server, backend, drains.deadline, now) {
+                if is_idle(backend) || self.is_over(server, backend, drains.deadline, now) {
                     let (server, backend) = (*server, *backend);
                     ops.push(Op::Ipvs(IpvsOp::DeleteRealServer { server, backend }));
                     done += 1;
@@ -159,5 +164,31 @@ mod tests {
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
         assert_eq!(protocols.map(drains), [true, true, false], "S-116");
         assert_eq!(protocols.map(lasts), [true, false, false], "S-116");
+    }
+
+    /// Counting can take long on a large node, and clients of UDP must move in time.
+    #[test]
+    fn a_real_server_of_udp_is_removed_after_its_time_without_a_count() {
+        let server: VirtualServerKey = "UDP 10.96.0.10:53".parse().unwrap();
+        let backend = RealServerKey {
+            address: [10, 244, 1, 4].into(),
+            port: 53,
+        };
+        let drains = DrainingServer {
+            backends: [backend].into(),
+            deadline: Duration::from_secs(60),
+            rests: false,
+        };
+        let draining = Draining::from([(server, drains)]);
+        let (mut departures, begin) = (Departures::default(), Duration::from_secs(5));
+        assert_eq!(departures.next_udp_end(), None);
+        departures.note_udp(&draining, begin);
+        let end = begin + UDP_GRACE;
+        assert_eq!(departures.next_udp_end(), Some(end));
+        let (nothing, observed) = (Connections::new(), Observed::default());
+        let at = |now| departures.finish(&draining, &nothing, &observed, now);
+        assert_eq!(at(end.saturating_sub(Duration::from_millis(1))), []);
+        let removal = Op::Ipvs(IpvsOp::DeleteRealServer { server, backend });
+        assert_eq!(at(end), [removal], "S-116");
     }
 }

@@ -20,6 +20,8 @@ use crate::tables::DrainCount;
 
 /// Interval between two counts of connections.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between two attempts to remove a real server of UDP whose time is over.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Counting takes at most `1 / MAX_TIME_SHARE` of the thread's time.
 const MAX_TIME_SHARE: u32 = 20;
 
@@ -29,6 +31,8 @@ pub(super) struct Drains {
     draining: Draining,
     departures: Departures,
     /// Time of the next count; `None` while nothing drains.
+    count_due: Option<Instant>,
+    /// Time of the next count, or of the end of a real server of UDP.
     due: Option<Instant>,
     /// Reference point for the departure times of endpoints.
     epoch: Instant,
@@ -48,6 +52,7 @@ impl Drains {
         Self {
             draining: Draining::new(),
             departures: Departures::default(),
+            count_due: None,
             due: None,
             epoch: Instant::now(),
             addresses,
@@ -62,7 +67,7 @@ impl Drains {
         self.listed.subscribe()
     }
 
-    /// Time until connections have to be counted.
+    /// Time until connections have to be counted, or a real server removed.
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.due
             .map_or(Duration::MAX, |due| due.saturating_duration_since(now))
@@ -111,6 +116,19 @@ impl Drains {
         self.departures.note_udp(&self.draining, now);
     }
 
+    /// Sets the time of the next count. Real servers of UDP end in between, so that their clients move in time even if
+    /// counting takes long.
+    fn set_due(&mut self, count: Option<Instant>, now: Instant) {
+        self.count_due = count.filter(|_| self.is_draining());
+        let end = self.departures.next_udp_end();
+        let end = end.and_then(|end| self.epoch.checked_add(end));
+        // One that could not be removed is tried again.
+        let end = end.map(|end| end.max(now + RETRY_INTERVAL));
+        self.due = self
+            .count_due
+            .map(|count| end.map_or(count, |end| end.min(count)));
+    }
+
     fn publish(&self) {
         let backends = self.lasting().flat_map(|(_, drains)| &drains.backends);
         let addresses = backends.map(|backend| backend.address);
@@ -142,10 +160,10 @@ impl<K: Kernel> Programmer<K> {
         self.drains.note_departures(&self.plans.gone());
         let sound = new.is_empty() || self.finish_drains(shadow, &new);
         self.drains.publish();
-        self.drains.due = match (self.drains.draining.is_empty(), self.drains.due) {
-            (true, _) => None,
-            (false, due) => due.or_else(|| Instant::now().checked_add(COUNT_INTERVAL)),
-        };
+        let now = Instant::now();
+        let count = self.drains.count_due;
+        let count = count.or_else(|| now.checked_add(COUNT_INTERVAL));
+        self.drains.set_due(count, now);
         sound
     }
 
@@ -156,10 +174,13 @@ impl<K: Kernel> Programmer<K> {
         if !self.drains.left(started).is_zero() {
             return false;
         }
+        let count = self.drains.count_due;
+        let counts = count.is_some_and(|due| due <= started);
         // Without a shadow, the next pass finds the draining real servers.
         if let Some(mut shadow) = self.shadow.take() {
             self.drains.note_departures(&self.plans.gone());
-            let servers: Vec<_> = self.drains.draining.keys().copied().collect();
+            let servers = self.drains.draining.keys().filter(|_| counts);
+            let servers: Vec<_> = servers.copied().collect();
             let sound = self.finish_drains(&mut shadow, &servers);
             self.shadow = Some(shadow);
             if !sound {
@@ -167,11 +188,15 @@ impl<K: Kernel> Programmer<K> {
             }
             self.drains.publish();
         }
+        let now = Instant::now();
         let pause = COUNT_INTERVAL.max(started.elapsed() * MAX_TIME_SHARE);
-        let next = Instant::now().checked_add(pause);
-        let is_last = !self.drains.is_draining();
-        self.drains.due = next.filter(|_| !is_last);
-        is_last
+        let count = if counts {
+            now.checked_add(pause)
+        } else {
+            count
+        };
+        self.drains.set_due(count, now);
+        !self.drains.is_draining()
     }
 
     /// Removes finished real servers of these virtual servers. Returns false if the kernel differed from the shadow.
