@@ -254,6 +254,7 @@ impl<'a> Bench<'a> {
         let agent = Agent::start(node.namespace(), &self.state()?, self.stage.waits, NO_TAP)?;
         let outcome = agent.program(whole)?;
         measured.add_agent(outcome.applied.took, Parts::of(&outcome));
+        measured.set_steps(outcome.applied.steps);
         for change in 0..CHANGES {
             let service = self.scale.services / CHANGES * change;
             let outcome = agent.program(plan.move_endpoints([service])?)?;

@@ -1,8 +1,10 @@
 //! The report: JSON for tools, and a table with the budgets for readers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use portolan_agent::programmer::Step;
 use portolan_reconcile::OpKind;
 use serde::Serialize;
 
@@ -12,6 +14,9 @@ use super::process::Cost;
 use super::scale::Scale;
 use super::{Asked, Outcome};
 use crate::console::{Colour, Console, Table};
+
+/// Steps of a pass that take less are not printed.
+const SHOWN_STEP: Duration = Duration::from_millis(5);
 
 /// For tools: one object, times with their spread.
 #[derive(Debug, Clone, Serialize)]
@@ -74,6 +79,8 @@ pub(super) struct Measured {
     agent: Vec<Duration>,
     parts: Vec<Parts>,
     changes: Vec<Duration>,
+    /// The steps of the latest run.
+    steps: Arc<[Step]>,
     pub(super) processes: Vec<Cost>,
 }
 
@@ -88,6 +95,7 @@ impl Measured {
             agent: Vec::new(),
             parts: Vec::new(),
             changes: Vec::new(),
+            steps: Arc::default(),
             processes: Vec::new(),
         }
     }
@@ -99,6 +107,11 @@ impl Measured {
     pub(super) fn add_agent(&mut self, took: Duration, parts: Parts) {
         self.agent.push(took);
         self.parts.push(parts);
+    }
+
+    /// The steps of the run added last.
+    pub(super) fn set_steps(&mut self, steps: Arc<[Step]>) {
+        self.steps = steps;
     }
 
     pub(super) fn add_change(&mut self, took: Duration) {
@@ -116,8 +129,9 @@ impl Measured {
         let (raw, agent) = (seconds(&self.raw), seconds(&self.agent));
         let change = self.changes.last().map_or(0.0, Duration::as_secs_f64);
         format!(
-            "raw {raw:.3} s, agent {agent:.3} s ({:.2} times raw), a change {:.1} ms",
+            "raw {raw:.3} s, agent {agent:.3} s ({:.2} times raw; {}), a change {:.1} ms",
             agent / raw,
+            long_steps(&self.steps),
             change * 1e3
         )
     }
@@ -300,6 +314,13 @@ impl Rows {
         };
         self.table.row([name, measured, budget, &verdict]);
     }
+}
+
+/// The steps of a pass that took a while, as text.
+pub(super) fn long_steps(steps: &[Step]) -> String {
+    let long = steps.iter().filter(|step| step.took >= SHOWN_STEP);
+    let steps = long.map(|step| format!("{} {:.3} s", step.name, step.took.as_secs_f64()));
+    steps.collect::<Vec<_>>().join(", ")
 }
 
 fn spread(figure: Figure, places: usize, unit: &str) -> String {

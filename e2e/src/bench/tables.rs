@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::figure::Figure;
 use super::process::Controller;
 use super::recording::{Recorder, Recording};
+use super::report::long_steps;
 use super::{Agent, Bench, CHANGES, Form, MANIFESTS, NO_TAP, Nodes, Options};
 use crate::console::Table;
 use crate::namespace::Namespace;
@@ -23,8 +24,6 @@ const RATIO: f64 = 1.3;
 const CHANGE_MS: f64 = 5.0;
 const CHANGE_OPERATIONS: usize = 6;
 const RESIDENT_MB: f64 = 45.0;
-/// Steps of a pass that take less are not printed.
-const SHOWN_STEP: Duration = Duration::from_millis(5);
 
 /// All measurements of one scale.
 #[derive(Debug, Default)]
@@ -174,14 +173,10 @@ impl Measured {
     fn last(&self) -> String {
         let last = |list: &[f64]| list.last().copied().unwrap_or(0.0);
         let (raw, agent) = (last(&self.raw), last(&self.agent));
-        let long = self.steps.iter().filter(|step| step.took >= SHOWN_STEP);
-        let steps: Vec<_> = long
-            .map(|step| format!("{} {:.3} s", step.name, step.took.as_secs_f64()))
-            .collect();
         format!(
             "raw {raw:.3} s, agent {agent:.3} s ({:.2} times raw; {}), a change {:.1} ms",
             agent / raw,
-            steps.join(", "),
+            long_steps(&self.steps),
             last(&self.changes_ms)
         )
     }

@@ -10,9 +10,11 @@
 mod absent;
 mod servers;
 
+use std::collections::BTreeMap;
+
 use portolan_plan::Dataplane;
 
-use crate::phase::{Batch, Phase};
+use crate::phase::{Batch, Phase, PhaseWork};
 use crate::route::Route;
 use crate::rules::{ObservedRules, restore_text};
 use crate::{
@@ -23,6 +25,21 @@ use crate::{
 /// The operations that lead from `observed` to `desired`. They change only `owned` objects. Phases without operations
 /// are left out; equal states give no phases.
 pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase, Vec<Op>)> {
+    let phases = compare(observed, desired, owned).into_iter();
+    let all = |PhaseWork { mut ops, new }| {
+        new.operations(desired, usize::MAX)
+            .for_each(|new| ops.extend(new));
+        ops
+    };
+    phases.map(|(phase, work)| (phase, all(work))).collect()
+}
+
+/// As [`diff`], but the operations of new virtual servers are made later.
+pub fn compare(
+    observed: &Observed,
+    desired: &Desired,
+    owned: &Owned,
+) -> BTreeMap<Phase, PhaseWork> {
     let mut batch = Batch::default();
     settings(&mut batch, observed, desired);
     if desired.dataplane == Dataplane::Ipvs {
@@ -34,7 +51,7 @@ pub fn diff(observed: &Observed, desired: &Desired, owned: &Owned) -> Vec<(Phase
     } else {
         absent::remove(&mut batch, observed, desired, owned);
     }
-    batch.phases.into_iter().collect()
+    batch.phases
 }
 
 fn settings(batch: &mut Batch, observed: &Observed, desired: &Desired) {

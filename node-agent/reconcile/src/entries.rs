@@ -1,7 +1,9 @@
 //! Builds the sets of a node: which entry belongs to which set, and the capacity of each set. Rules depend on the
 //! cluster only through these sets.
+//!
+//! Entries are collected in lists and sorted once, because that is faster than to keep tens of thousands in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -15,20 +17,22 @@ const MIN_ELEMENTS: u32 = 65_536;
 /// All of Portolan's sets, under construction.
 #[derive(Debug)]
 pub(crate) struct Entries {
-    sets: BTreeMap<SetId, DesiredSet>,
+    sets: BTreeMap<SetId, Vec<SetEntry>>,
 }
 
 impl Entries {
     pub(crate) fn new() -> Self {
-        let sets = SetId::all().map(|id| (id, DesiredSet::default())).collect();
+        let sets = SetId::all().map(|id| (id, Vec::new())).collect();
         Self { sets }
     }
 
     /// Adds an entry to the set of its address's family.
     pub(crate) fn entry(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
         let family = Family::of(address);
-        let set = self.sets.entry(SetId { role, family }).or_default();
-        set.entries.insert(entry);
+        self.sets
+            .entry(SetId { role, family })
+            .or_default()
+            .push(entry);
     }
 
     /// Adds a range. The kernel's sets cannot hold a /0, so it is added as its two halves.
@@ -47,21 +51,6 @@ impl Entries {
     /// Adds a frontend to a set.
     pub(crate) fn frontend(&mut self, role: SetRole, key: VirtualServerKey) {
         self.entry(role, key.address, SetEntry::of(key));
-    }
-
-    /// Resolves a frontend that several Services claim: if one of them serves it, connections are not rejected for
-    /// the others.
-    pub(crate) fn settle(&mut self, key: VirtualServerKey) {
-        let family = Family::of(key.address);
-        let entry = SetEntry::of(key);
-        let id = |role| SetId { role, family };
-        let served = self.sets.get(&id(SetRole::Frontend));
-        let served = served.is_some_and(|set| set.entries.contains(&entry));
-        if let Some(refused) = self.sets.get_mut(&id(SetRole::Refuse))
-            && served
-        {
-            refused.entries.remove(&entry);
-        }
     }
 
     /// Allows only these sources (S-86). None of them is a /0, which sets cannot hold (S-87).
@@ -88,20 +77,48 @@ impl Entries {
         for family in Family::BOTH {
             let role = SetRole::Health;
             let set = self.sets.entry(SetId { role, family }).or_default();
-            set.entries.insert(SetEntry::Port(port));
+            set.push(SetEntry::Port(port));
         }
     }
 
-    /// Returns the sets with their capacities.
-    pub(crate) fn finish(mut self) -> BTreeMap<SetId, DesiredSet> {
-        for (id, set) in &mut self.sets {
-            let entries = u32::try_from(set.entries.len()).unwrap_or(u32::MAX);
-            let wanted = entries.checked_next_power_of_two().unwrap_or(u32::MAX);
-            set.max_elements = match id.role.kind() {
-                SetKind::BitmapPort => SetKind::PORTS,
-                _ => wanted.saturating_mul(2).max(MIN_ELEMENTS),
-            };
+    /// Returns the sets with their capacities. If one of the Services that claim a `contested` frontend serves it,
+    /// connections are not rejected for the others.
+    pub(crate) fn finish(
+        self,
+        contested: &BTreeSet<VirtualServerKey>,
+    ) -> BTreeMap<SetId, DesiredSet> {
+        let sets = self.sets.into_iter();
+        let sets = sets.map(|(id, entries)| (id, entries.into_iter().collect()));
+        let mut sets: BTreeMap<SetId, BTreeSet<SetEntry>> = sets.collect();
+        for key in contested {
+            settle(&mut sets, *key);
         }
-        self.sets
+        let sets = sets.into_iter();
+        sets.map(|(id, entries)| (id, with_capacity(id, entries)))
+            .collect()
+    }
+}
+
+fn settle(sets: &mut BTreeMap<SetId, BTreeSet<SetEntry>>, key: VirtualServerKey) {
+    let (family, entry) = (Family::of(key.address), SetEntry::of(key));
+    let id = |role| SetId { role, family };
+    let served = sets.get(&id(SetRole::Frontend));
+    if served.is_some_and(|served| served.contains(&entry))
+        && let Some(refused) = sets.get_mut(&id(SetRole::Refuse))
+    {
+        refused.remove(&entry);
+    }
+}
+
+fn with_capacity(id: SetId, entries: BTreeSet<SetEntry>) -> DesiredSet {
+    let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+    let wanted = count.checked_next_power_of_two().unwrap_or(u32::MAX);
+    let max_elements = match id.role.kind() {
+        SetKind::BitmapPort => SetKind::PORTS,
+        _ => wanted.saturating_mul(2).max(MIN_ELEMENTS),
+    };
+    DesiredSet {
+        max_elements,
+        entries,
     }
 }

@@ -116,7 +116,6 @@ impl Facts {
         builder.claim_node_ports(plan);
         for (service, head) in plan.heads() {
             builder.service(plan, service, head);
-            builder.unnamed(plan, service, head);
         }
         for (service, local) in plan.locals() {
             builder.local(service, local);

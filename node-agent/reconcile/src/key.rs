@@ -74,11 +74,21 @@ impl RealServerKey {
     /// `rr` starts at the server added last. With the same order everywhere, all nodes would start at the same pod
     /// after a restart (S-103). Hashing the node's name makes the order differ, and a new backend does not move the
     /// others.
-    pub fn rank(&self, node: &str, server: &VirtualServerKey) -> u64 {
+    pub fn rank(&self, order: BackendOrder) -> u64 {
+        hash(self.address, self.port, order.0)
+    }
+}
+
+/// The order of backends of one virtual server on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackendOrder(u64);
+
+impl BackendOrder {
+    /// The order on the node with this name.
+    pub fn of(node: &str, server: &VirtualServerKey) -> Self {
         let seed = xxh3::xxh3_64(node.as_bytes());
         let seed = xxh3::xxh3_64_with_seed(server.protocol.as_str().as_bytes(), seed);
-        let seed = hash(server.address, server.port, seed);
-        hash(self.address, self.port, seed)
+        Self(hash(server.address, server.port, seed))
     }
 }
 

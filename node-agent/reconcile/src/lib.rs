@@ -21,6 +21,7 @@ mod host;
 mod key;
 #[cfg(feature = "testing")]
 mod model;
+mod new_servers;
 pub mod nftables;
 mod node_ports;
 mod observed;
@@ -42,7 +43,7 @@ mod timeouts;
 pub use cleanup::cleanup;
 pub use deadlines::{DrainDeadlines, UDP_GRACE};
 pub use desired::Desired;
-pub use diff::diff;
+pub use diff::{compare, diff};
 pub use document::DesiredDocument;
 pub use drain::{Connections, Departures, Draining, DrainingServer, draining};
 pub use drift::{
@@ -54,15 +55,16 @@ pub use flows::{Flow, families_with_flows, leaves_stale_flows};
 pub use host::{
     HostAddress, HostInterface, HostNetwork, HostRoute, InterfaceKind, Ipv6Off, Machine,
 };
-pub use key::{RealServerKey, ServerError, VirtualServerKey};
+pub use key::{BackendOrder, RealServerKey, ServerError, VirtualServerKey};
 #[cfg(feature = "testing")]
 pub use model::{ModelKernel, Refusal};
+pub use new_servers::NewServers;
 pub use node_ports::addresses as node_port_addresses;
 pub use observed::{Network, Observed, ObservedSet};
 pub use op::{IpvsOp, LinkOp, Op, OpKind, RulesOp, SchedulerOp, SetOp, SysctlOp};
 pub use owned::Owned;
 pub use part::{Part, Scope, Shared};
-pub use phase::Phase;
+pub use phase::{Phase, PhaseWork};
 pub use ports::Ports;
 pub use preconditions::ready;
 pub use real_servers::RealServers;

@@ -120,8 +120,13 @@ impl Observed {
 
     /// Makes virtual servers that match the plan share its memory, so that they need none of their own.
     pub fn share(&mut self, desired: &Desired) {
-        for key in desired.virtual_servers.keys() {
-            self.share_one(key, desired);
+        // Both are in order, so this needs no look-ups.
+        let mut wanted = desired.virtual_servers.iter().peekable();
+        for (key, held) in &mut self.virtual_servers {
+            while wanted.next_if(|(other, _)| *other < key).is_some() {}
+            if let Some((_, wanted)) = wanted.next_if(|(other, _)| *other == key) {
+                held.share(wanted);
+            }
         }
     }
 

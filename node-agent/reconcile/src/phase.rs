@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use portolan_plan::Family;
 
-use crate::Op;
+use crate::{NewServers, Op, VirtualServerKey};
 
 /// A phase of a batch. The order of operations within a phase does not matter, with two exceptions: real servers
 /// follow their virtual server, and scheduler changes are ordered.
@@ -140,19 +140,34 @@ impl Phase {
     }
 }
 
+/// The operations of a phase.
+#[derive(Debug, Default)]
+pub struct PhaseWork {
+    /// All but those of new virtual servers.
+    pub ops: Vec<Op>,
+    /// Virtual servers that do not exist yet.
+    pub new: NewServers,
+}
+
 /// Operations by phase.
 #[derive(Default)]
 pub(crate) struct Batch {
-    pub(crate) phases: BTreeMap<Phase, Vec<Op>>,
+    pub(crate) phases: BTreeMap<Phase, PhaseWork>,
 }
 
 impl Batch {
     pub(crate) fn push(&mut self, phase: Phase, op: Op) {
-        self.phases.entry(phase).or_default().push(op);
+        self.phases.entry(phase).or_default().ops.push(op);
+    }
+
+    /// Adds a virtual server that does not exist yet.
+    pub(crate) fn push_new(&mut self, phase: Phase, server: VirtualServerKey) {
+        self.phases.entry(phase).or_default().new.push(server);
     }
 
     pub(crate) fn loads_rules(&self, of: Family) -> bool {
-        let mut rules = self.phases.get(&Phase::LoadRules).into_iter().flatten();
+        let rules = self.phases.get(&Phase::LoadRules);
+        let mut rules = rules.into_iter().flat_map(|rules| &rules.ops);
         rules.any(|op| op.rules().is_some_and(|op| op.family == of))
     }
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use portolan_plan::{Dataplane, Family};
 
+use crate::new_servers::NO_SCHEDULER;
 use crate::reschedule::hold;
 use crate::{
     Desired, IpvsOp, LinkOp, Observed, Op, PolicyAction, PolicyRule, RealServerKey, Route, RulesOp,
-    SetEntry, SetId, SetOp, SetRole, VirtualServerKey,
+    SetEntry, SetId, SetOp, SetRole, VirtualServer, VirtualServerKey,
 };
 
 /// Splits the operations of a phase into those that are ready for the kernel in its current state, and those that are
@@ -64,7 +65,7 @@ fn without_scheduler(ops: &[Op], state: &Observed) -> BTreeMap<VirtualServerKey,
         let held = state.virtual_servers.get(server);
         let changes = held.is_some_and(|held| held.scheduler != scheduling.scheduler);
         if !known.contains(&scheduling.scheduler) {
-            servers.insert(*server, "held back: the kernel does not have its scheduler");
+            servers.insert(*server, NO_SCHEDULER);
         } else if changes
             && !(state.sets.contains_key(&hold(*server).0) && has_rules(state, family))
         {
@@ -93,6 +94,9 @@ fn missing_guard(op: &Op, state: &Observed, desired: &Desired) -> Option<&'stati
     let Op::Set(SetOp::AddEntry { set, entry }) = op else {
         return None;
     };
+    if set.role != SetRole::Frontend {
+        return None;
+    }
     let lacks = |role| {
         let guard = SetId {
             role,
@@ -103,8 +107,7 @@ fn missing_guard(op: &Op, state: &Observed, desired: &Desired) -> Option<&'stati
         wanted.is_some_and(|set| set.entries.contains(entry))
             && !found.is_some_and(|set| set.entries.contains(entry))
     };
-    let is_exposed =
-        set.role == SetRole::Frontend && (lacks(SetRole::Guarded) || lacks(SetRole::NoLocal));
+    let is_exposed = lacks(SetRole::Guarded) || lacks(SetRole::NoLocal);
     is_exposed.then_some("held back: clients that must not reach it would not be kept out")
 }
 
@@ -162,7 +165,7 @@ fn missing_precondition(
             let takes = weight.is_some_and(|weight| accepts_new(desired, server, backend, weight));
             let left = taking
                 .entry(*server)
-                .or_insert_with(|| accepting_servers(state, desired, server));
+                .or_insert_with(|| accepting_servers(state, desired, server).count());
             let last = takes && *left <= 1 && is_let_through(state, desired, server);
             *left -= usize::from(takes && !last && *left > 0);
             (last, "held back: it is the last real server")
@@ -179,16 +182,20 @@ fn accepts_new(
     backend: &RealServerKey,
     weight: u32,
 ) -> bool {
-    let wanted = desired.virtual_servers.get(server);
-    weight != 0 || wanted.is_some_and(|wanted| wanted.real_servers.contains_key(backend))
+    let is_wanted = |wanted: &VirtualServer| wanted.real_servers.contains_key(backend);
+    weight != 0 || desired.virtual_servers.get(server).is_some_and(is_wanted)
 }
 
-/// The number of real servers of a virtual server that take new connections.
-fn accepting_servers(state: &Observed, desired: &Desired, server: &VirtualServerKey) -> usize {
+/// The real servers of a virtual server that take new connections.
+fn accepting_servers(
+    state: &Observed,
+    desired: &Desired,
+    server: &VirtualServerKey,
+) -> impl Iterator<Item = RealServerKey> {
     let held = state.virtual_servers.get(server);
     let held = held.into_iter().flat_map(|held| held.real_servers.iter());
-    held.filter(|(backend, weight)| accepts_new(desired, server, backend, *weight))
-        .count()
+    let accepting = held.filter(|(backend, weight)| accepts_new(desired, server, backend, *weight));
+    accepting.map(|(backend, _)| backend)
 }
 
 /// Whether this table has the route that delivers packets locally.
@@ -221,7 +228,7 @@ fn has_sets(state: &Observed, desired: &Desired, family: Family) -> bool {
 /// Whether a real server takes the connections that this entry lets through.
 fn has_real_server(state: &Observed, desired: &Desired, entry: &SetEntry) -> bool {
     let server = entry.server();
-    server.is_none_or(|server| accepting_servers(state, desired, &server) > 0)
+    server.is_none_or(|server| accepting_servers(state, desired, &server).next().is_some())
 }
 
 /// Whether clients of this virtual server depend on it. With another dataplane, its rules come first.

@@ -23,9 +23,9 @@ use portolan_plan::{
     NodePlan, Protocol, strategies,
 };
 use portolan_reconcile::{
-    Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel, Observed, Op, Owned,
-    Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole, VirtualServer,
-    VirtualServerKey, cleanup, diff, draining, ready,
+    BackendOrder, Departures, Desired, HostAddress, HostNetwork, LEFTOVER_SETS, ModelKernel,
+    Observed, Op, Owned, Phase, PolicyAction, RealServers, Route, SetEntry, SetId, SetRole,
+    VirtualServer, VirtualServerKey, cleanup, diff, draining, ready,
 };
 use proptest::prelude::*;
 
@@ -442,12 +442,13 @@ proptest! {
     fn a_new_backend_moves_no_other(entries in strategies::entries()) {
         let desired = desired(entries);
         for (server, held) in &desired.virtual_servers {
+            let order = BackendOrder::of(&desired.node, server);
             let mut ranked: Vec<_> =
-                held.real_servers.keys().map(|b| (b.rank(&desired.node, server), b)).collect();
+                held.real_servers.keys().map(|b| (b.rank(order), b)).collect();
             ranked.sort_unstable();
             let Some((_, first)) = ranked.pop() else { continue };
             let mut fewer: Vec<_> = held.real_servers.keys().filter(|b| *b != first).collect();
-            fewer.sort_by_key(|b| b.rank(&desired.node, server));
+            fewer.sort_by_key(|b| b.rank(order));
             prop_assert_eq!(fewer, ranked.iter().map(|(_, b)| *b).collect::<Vec<_>>());
         }
     }

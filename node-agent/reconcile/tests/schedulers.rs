@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use portolan_plan::{PlanDocument, Protocol};
 use portolan_reconcile::{
-    Desired, HostNetwork, IpvsOp, ModelKernel, Observed, Op, Owned, Phase, RESCHEDULED_AT_ONCE,
-    RealServerKey, RealServers, SetEntry, SetId, SetOp, SetRole, VirtualServer, VirtualServerKey,
-    diff, postpones, ready,
+    Desired, HostNetwork, IpvsOp, ModelKernel, Observed, Op, Owned, Phase, PhaseWork,
+    RESCHEDULED_AT_ONCE, RealServerKey, RealServers, SetEntry, SetId, SetOp, SetRole,
+    VirtualServer, VirtualServerKey, compare, diff, postpones, ready,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -298,4 +298,40 @@ fn a_hold_set_without_timeout_is_replaced_by_one_with_a_timeout() {
     );
     assert_eq!((replaced.count(), written.len()), (2, 2), "{written:?}");
     assert_eq!(pass(&mut kernel), []);
+}
+
+/// The agent makes the operations of new virtual servers later than others. They are the same as in the whole list.
+#[test]
+fn new_virtual_servers_are_held_back_like_others() {
+    let desired = desired(&["rr", "sh", "rr", "mh", "sh"], 0);
+    for known in [&[][..], &["rr"], &["rr", "mh", "sh"]] {
+        let state = Observed {
+            loaded_schedulers: known.iter().map(|name| (*name).into()).collect(),
+            ..Observed::default()
+        };
+        let all = diff(&state, &desired, &Owned::default());
+        let later = compare(&state, &desired, &Owned::default());
+        let mut new_servers = 0;
+        for (
+            (phase, ops),
+            (
+                same,
+                PhaseWork {
+                    ops: early,
+                    mut new,
+                },
+            ),
+        ) in all.into_iter().zip(later)
+        {
+            assert_eq!(phase, same);
+            new_servers += new.len();
+            let wanted = ready(ops, &state, &desired);
+            let (mut ops, mut held_back) = ready(early, &state, &desired);
+            held_back.extend(new.hold_back(&state, &desired));
+            // Few at once, so that they are divided.
+            ops.extend(new.operations(&desired, 3).flatten());
+            assert_eq!((ops, held_back), wanted, "{phase:?} with {known:?}");
+        }
+        assert_eq!(new_servers, 5);
+    }
 }

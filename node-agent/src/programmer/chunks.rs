@@ -4,7 +4,7 @@ use portolan_reconcile::Op;
 
 /// Number of operations per chunk: enough to fill every send, and few enough that the requests and results of a first
 /// plan take little memory.
-const CHUNK_SIZE: usize = 4096;
+pub(super) const CHUNK_SIZE: usize = 4096;
 
 /// Yields operations in order, chunk by chunk, and frees the memory of those already yielded: the updates of the
 /// shadow need about as much.

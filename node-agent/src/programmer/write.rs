@@ -1,14 +1,12 @@
 //! Writes the differences between the kernel and the desired state, phase by phase.
 
-use std::collections::BTreeMap;
-
 use portolan_plan::{Dataplane, Family};
 use portolan_reconcile::{
-    Desired, Observed, Op, Owned, Phase, Scope, Shared, diff, postpones, ready,
+    Desired, Observed, Op, Owned, Phase, PhaseWork, Scope, Shared, compare, postpones, ready,
 };
 use tracing::debug;
 
-use super::chunks::Chunks;
+use super::chunks::{CHUNK_SIZE, Chunks};
 use super::outcome::Outcome;
 use super::{Programmer, observe};
 use crate::heartbeat;
@@ -70,7 +68,7 @@ impl<K: Kernel> Programmer<K> {
             // Neither needs the other, and the record waits for the disk.
             let (record, kept) = (&self.record, &owned.recorded);
             let write = self.is_record_due(outcome).then_some(|| record.write(kept));
-            let compare = || diff(shadow, desired, owned);
+            let compare = || compare(shadow, desired, owned);
             let (phases, written) = match write {
                 Some(write) => pipeline::both(compare, write),
                 None => return compare(),
@@ -82,16 +80,14 @@ impl<K: Kernel> Programmer<K> {
         let needs_tables = desired.dataplane != Dataplane::Ipvs;
         let may_remove =
             self.source == Source::Controller && (!needs_tables || self.tables.is_ready());
-        let phases = phases
-            .into_iter()
-            .filter(|(phase, _)| may_remove || !phase.is_removal());
-        let phases: BTreeMap<_, _> = phases.collect();
+        let mut phases = phases;
+        phases.retain(|phase, _| may_remove || !phase.is_removal());
         // Where nothing is captured yet, rules may be loaded before the entries that keep clients out.
         let is_cold = phases.contains_key(&Phase::AddFirstPolicyRules);
         let early = phases.get(&Phase::LoadRules).filter(|_| is_cold);
-        let mut early = early.cloned();
-        for (phase, ops) in phases {
-            debug!(?phase, operations = ops.len(), "writing");
+        let mut early = early.map(|rules| rules.ops.clone());
+        for (phase, PhaseWork { ops, mut new }) in phases {
+            debug!(?phase, operations = ops.len(), new = new.len(), "writing");
             // The sets that the rules need exist already or have failed: their phase comes before.
             let is_time = Phase::CreateSets < phase && phase < Phase::LoadRules;
             if let Some(rules) = early.take_if(|_| is_time) {
@@ -100,11 +96,13 @@ impl<K: Kernel> Programmer<K> {
             outcome.unfinished |= postpones(phase, &ops);
             // An operation whose precondition failed could open or remove too much.
             let (ops, held_back) = ready(ops, shadow, desired);
-            for (op, reason) in held_back {
+            let new_held_back = new.hold_back(shadow, desired);
+            for (op, reason) in held_back.into_iter().chain(new_held_back) {
                 outcome.hold_back(&op, &KernelError::new(&op, reason));
             }
+            let chunks = Chunks::of(ops).chain(new.operations(desired, CHUNK_SIZE));
             outcome.step(phase.name(), |outcome| {
-                self.apply(ops, shadow, desired, outcome);
+                self.apply(chunks, shadow, desired, outcome);
             });
         }
         shadow.share(desired);
@@ -121,10 +119,11 @@ impl<K: Kernel> Programmer<K> {
         sound && !outcome.in_doubt
     }
 
-    /// Applies the operations of a phase. While the kernel executes a chunk, the results of the one before are recorded.
+    /// Applies the operations of a phase. While the kernel executes a chunk, the next one is made and the results of the one
+    /// before are recorded.
     fn apply(
         &mut self,
-        ops: Vec<Op>,
+        chunks: impl Iterator<Item = Vec<Op>>,
         shadow: &mut Observed,
         desired: &Desired,
         outcome: &mut Outcome,
@@ -136,7 +135,7 @@ impl<K: Kernel> Programmer<K> {
             ..
         } = self;
         let apply = |ops: &Vec<Op>| kernel.apply(ops);
-        pipeline::run(Chunks::of(ops), apply, |ops, results| {
+        pipeline::run(chunks, apply, |ops, results| {
             // The range of successful operations since the last failure.
             let mut done = 0..0;
             for (place, (op, result)) in ops.iter().zip(results).enumerate() {

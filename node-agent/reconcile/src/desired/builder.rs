@@ -13,7 +13,7 @@ use crate::entries::Entries;
 use crate::facts::{Facts, FrontendFacts, Masquerade};
 use crate::host::HostNetwork;
 use crate::rules::Rules;
-use crate::{SetEntry, SetRole, Timeouts};
+use crate::{SetEntry, SetRole, Timeouts, VirtualServer, VirtualServerKey};
 use crate::{route, sysctls};
 
 /// The desired state so far.
@@ -23,6 +23,10 @@ pub(super) struct Builder<'a> {
     lacking: &'a BTreeSet<Arc<str>>,
     desired: Desired,
     sets: Entries,
+    /// The virtual servers. If several Services claim one, the last one counts.
+    servers: Vec<(VirtualServerKey, VirtualServer)>,
+    /// Set entries that several Services may need, once for each of them.
+    shared: Vec<(SetRole, SetEntry)>,
 }
 
 impl<'a> Builder<'a> {
@@ -65,6 +69,8 @@ impl<'a> Builder<'a> {
             lacking,
             desired,
             sets: Entries::new(),
+            servers: Vec::new(),
+            shared: Vec::new(),
         }
     }
 
@@ -74,23 +80,19 @@ impl<'a> Builder<'a> {
             for frontend in of_service {
                 self.frontend(frontend);
             }
-            let addresses = of_service.iter();
-            let addresses = addresses.filter(|frontend| frontend.kind != FrontendKind::NodePort);
-            let addresses: BTreeSet<IpAddr> = addresses.map(|it| it.key.address).collect();
-            for address in addresses {
-                let entry = SetEntry::Net(address.into());
-                self.shared(SetRole::Vips, address, entry);
+            let services = of_service
+                .iter()
+                .filter(|it| it.kind != FrontendKind::NodePort);
+            for address in distinct(services) {
+                self.shared(SetRole::Vips, address, SetEntry::Net(address.into()));
             }
-            let balancers = of_service.iter();
-            let balancers =
-                balancers.filter(|frontend| frontend.kind == FrontendKind::LoadBalancer);
-            let balancers: BTreeSet<IpAddr> = balancers.map(|it| it.key.address).collect();
-            for address in balancers.intersection(&self.facts.refusing) {
-                self.shared(
-                    SetRole::Balancers,
-                    *address,
-                    SetEntry::Net((*address).into()),
-                );
+            let balancers = of_service
+                .iter()
+                .filter(|it| it.kind == FrontendKind::LoadBalancer);
+            for address in distinct(balancers) {
+                if self.facts.refusing.contains(&address) {
+                    self.shared(SetRole::Balancers, address, SetEntry::Net(address.into()));
+                }
             }
         }
     }
@@ -98,7 +100,7 @@ impl<'a> Builder<'a> {
     /// Adds an entry that other Services may need, too.
     fn shared(&mut self, role: SetRole, address: IpAddr, entry: SetEntry) {
         self.sets.entry(role, address, entry);
-        *self.desired.common.entry((role, entry)).or_default() += 1;
+        self.shared.push((role, entry));
     }
 
     fn frontend(&mut self, frontend: &FrontendFacts) {
@@ -119,7 +121,7 @@ impl<'a> Builder<'a> {
         let scheduler = self.scheduler(frontend);
         let backends = frontend.backends.clone();
         let server = virtual_server(&scheduler, frontend.affinity_seconds, backends);
-        self.desired.virtual_servers.insert(key, server);
+        self.servers.push((key, server));
         if frontend.boot_critical {
             self.desired.boot_critical.insert(key);
         }
@@ -190,8 +192,7 @@ impl<'a> Builder<'a> {
         for health in &self.facts.health_ports {
             self.sets.health(health.port);
             let entry = SetEntry::Port(health.port);
-            let key = (SetRole::Health, entry);
-            *self.desired.common.entry(key).or_default() += 1;
+            self.shared.push((SetRole::Health, entry));
         }
     }
 
@@ -203,15 +204,26 @@ impl<'a> Builder<'a> {
         for range in &facts.ranges {
             self.sets.nets(SetRole::Ranges, *range);
         }
-        for key in &self.desired.contested {
-            self.sets.settle(*key);
-        }
         let rules =
             |family: &Family| Rules::new(*family, facts.settings(), facts.recognises_pods(*family));
         self.desired.rules = facts.families.iter().map(rules).collect();
+        self.shared.sort_unstable();
+        let shared = self.shared.chunk_by(|left, right| left == right);
+        let shared =
+            shared.filter_map(|same| Some((*same.first()?, u32::try_from(same.len()).ok()?)));
         Desired {
-            sets: self.sets.finish(),
+            virtual_servers: self.servers.into_iter().collect(),
+            sets: self.sets.finish(&self.desired.contested),
+            common: shared.collect(),
             ..self.desired
         }
     }
+}
+
+/// The addresses of frontends.
+fn distinct<'a>(frontends: impl Iterator<Item = &'a FrontendFacts>) -> Vec<IpAddr> {
+    let mut addresses: Vec<_> = frontends.map(|frontend| frontend.key.address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }

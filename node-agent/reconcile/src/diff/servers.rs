@@ -6,6 +6,7 @@ use portolan_plan::Family;
 
 use super::captures_nothing;
 use crate::deadlines::drains;
+use crate::new_servers::add_real_servers;
 use crate::phase::{Batch, Phase};
 use crate::reschedule;
 use crate::{
@@ -25,11 +26,8 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
         };
         match found {
             None => {
-                let op = Op::Ipvs(IpvsOp::AddVirtualServer {
-                    server: *server,
-                    scheduling: wanted.scheduling(),
-                });
-                batch.push(phase, op);
+                batch.push_new(phase, *server);
+                continue;
             }
             Some(found) if found.scheduler != wanted.scheduler => {
                 changes.push((*server, wanted.scheduling()));
@@ -43,7 +41,10 @@ pub(super) fn servers(batch: &mut Batch, observed: &Observed, desired: &Desired,
             }
             Some(_) => {}
         }
-        real_servers(batch, phase, &desired.node, *server, wanted, found);
+        if let Some(found) = found {
+            let found = &found.real_servers;
+            real_servers(batch, phase, &desired.node, *server, wanted, found);
+        }
     }
     reschedule::schedulers(batch, observed, desired, changes);
     former(batch, observed, desired, owned);
@@ -121,21 +122,19 @@ fn real_servers(
     node: &str,
     server: VirtualServerKey,
     wanted: &VirtualServer,
-    found: Option<&VirtualServer>,
+    found: &RealServers,
 ) {
-    let nothing = RealServers::new();
-    let found = found.map_or(&nothing, |found| &found.real_servers);
     if *found == wanted.real_servers {
         return;
     }
-    let mut missing: Vec<(u64, RealServerKey, u32)> = Vec::new();
+    let mut missing = Vec::new();
     let mut gone = Vec::new();
     // Both are sorted, so one pass over each is enough.
     let mut found = found.iter().peekable();
     for (backend, weight) in wanted.real_servers.iter() {
         gone.extend(iter::from_fn(|| found.next_if(|(held, _)| *held < backend)));
         match found.next_if(|(held, _)| *held == backend) {
-            None => missing.push((backend.rank(node, &server), backend, weight)),
+            None => missing.push((backend, weight)),
             Some((_, held)) if held != weight => {
                 batch.push(
                     phase,
@@ -150,16 +149,9 @@ fn real_servers(
         }
     }
     gone.extend(found);
-    missing.sort_unstable();
-    for (_, backend, weight) in missing {
-        batch.push(
-            phase,
-            Op::Ipvs(IpvsOp::AddRealServer {
-                server,
-                backend,
-                weight,
-            }),
-        );
+    if !missing.is_empty() {
+        let ops = &mut batch.phases.entry(phase).or_default().ops;
+        add_real_servers(ops, node, server, missing.into_iter());
     }
     unwanted(batch, server, gone);
 }

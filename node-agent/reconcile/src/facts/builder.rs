@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use portolan_plan::{
-    Entry, EntryKey, ExternalClients, Family, Frontend, FrontendKind, Head, HeadPort, ListUse,
-    Local, LocalDetection, LocalEndpoint, NodeEntry, NodePlan, Policy, ServiceId,
+    Backend, BackendList, Entry, EntryKey, ExternalClients, Family, Frontend, FrontendKind, Head,
+    HeadPort, ListUse, Local, LocalDetection, LocalEndpoint, NodeEntry, NodePlan, Policy, Protocol,
+    ServiceId,
 };
 
 use super::{Facts, FrontendFacts, HealthPort, Masquerade, sources};
@@ -26,6 +27,8 @@ pub(super) struct Builder<'a> {
     places: BTreeSet<VirtualServerKey>,
     /// The node port frontends of all Services.
     node_port_places: BTreeSet<VirtualServerKey>,
+    /// The backends of the current Service in the node's pod ranges.
+    here: BTreeSet<LocalEndpoint>,
 }
 
 /// One address and port of a frontend, with its Service.
@@ -75,6 +78,7 @@ impl<'a> Builder<'a> {
             left_out: false,
             places: BTreeSet::new(),
             node_port_places: BTreeSet::new(),
+            here: BTreeSet::new(),
         }
     }
 
@@ -143,6 +147,7 @@ impl<'a> Builder<'a> {
                 }
             }
         }
+        self.unnamed(plan, service);
     }
 
     fn place(&mut self, plan: &NodePlan, place: Place<'_>) {
@@ -178,6 +183,9 @@ impl<'a> Builder<'a> {
             self.facts.contested.insert(key);
         }
         let backends = plan.backends(service, port, list, family);
+        if let Some(backends) = backends {
+            self.note_here(port.protocol, backends);
+        }
         self.facts.frontends.push(FrontendFacts {
             key,
             kind,
@@ -200,30 +208,28 @@ impl<'a> Builder<'a> {
     /// Backends of a Service in the node's pod ranges that its local entry does not contain: their endpoints name no
     /// node, so only their addresses show that the pods are here. They may connect to themselves (S-246); for policy
     /// Local, and for health checks, they stay endpoints of no node (S-44).
-    pub(super) fn unnamed(&mut self, plan: &NodePlan, service: &ServiceId, head: &Head) {
-        let ranges = &self.facts.node.pod_cidrs;
-        let is_here = |address: &IpAddr| ranges.iter().any(|range| range.contains(address));
-        let mut found = BTreeSet::new();
-        for port in &head.ports {
-            let lists = std::iter::once(&port.internal).chain(&port.external);
-            let lists = lists.flat_map(|list| Family::BOTH.map(|family| (list, family)));
-            let lists = lists.filter(|(_, family)| self.host.supports(*family));
-            let lists =
-                lists.filter_map(|(list, family)| plan.backends(service, port, list, family));
-            let backends = lists.flat_map(|list| list.as_slice());
-            let here = backends.filter(|backend| is_here(&backend.address));
-            found.extend(here.map(|backend| LocalEndpoint {
-                address: backend.address,
-                protocol: port.protocol,
-                port: backend.port,
-            }));
+    fn unnamed(&mut self, plan: &NodePlan, service: &ServiceId) {
+        if self.here.is_empty() {
+            return;
         }
         if let Some(Entry::Local(local)) = plan.get(&EntryKey::Local(service.clone())) {
             for named in &local.endpoints {
-                found.remove(named);
+                self.here.remove(named);
             }
         }
-        self.facts.local_endpoints.extend(found);
+        let unnamed = std::mem::take(&mut self.here);
+        self.facts.local_endpoints.extend(unnamed);
+    }
+
+    /// Notes the backends in the node's pod ranges.
+    fn note_here(&mut self, protocol: Protocol, backends: &BackendList) {
+        let ranges = &self.facts.node.pod_cidrs;
+        let here = ranges.iter().flat_map(|range| within(backends, range));
+        self.here.extend(here.map(|backend| LocalEndpoint {
+            address: backend.address,
+            protocol,
+            port: backend.port,
+        }));
     }
 
     /// The own endpoints of a Service and its health check port.
@@ -254,6 +260,15 @@ impl<'a> Builder<'a> {
         facts.refusing = host.without_route(&facts.balancers);
         facts
     }
+}
+
+/// The backends of a list in a range: they follow each other, because the list is sorted by address.
+fn within<'a>(list: &'a BackendList, range: &IpNet) -> &'a [Backend] {
+    let backends = list.as_slice();
+    let start = backends.partition_point(|backend| backend.address < range.network());
+    let rest = backends.get(start..).unwrap_or_default();
+    let end = rest.partition_point(|backend| range.contains(&backend.address));
+    rest.get(..end).unwrap_or_default()
 }
 
 /// The ranges whose addresses count as pods.
